@@ -1,0 +1,67 @@
+"""layerscope: what each layer of a language model represents, and which one to use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from layerscope.analysis import analyze
+    from layerscope.cache import LayerCache
+    from layerscope.corpus import Corpus, read_corpus
+    from layerscope.errors import LayerscopeError
+    from layerscope.evaluate.sts import evaluate_sts
+    from layerscope.extraction import extract
+    from layerscope.frames import read_frame, write_frame
+    from layerscope.metrics import METRICS, MetricSpec
+    from layerscope.report import write_report
+    from layerscope.select import LayerSelector, pick_layers, with_costs
+
+# Where each public name lives. Imported on first use: `import layerscope` stays free of torch.
+_HOMES = {
+    "METRICS": "layerscope.metrics",
+    "Corpus": "layerscope.corpus",
+    "LayerCache": "layerscope.cache",
+    "LayerSelector": "layerscope.select",
+    "LayerscopeError": "layerscope.errors",
+    "MetricSpec": "layerscope.metrics",
+    "analyze": "layerscope.analysis",
+    "evaluate_sts": "layerscope.evaluate.sts",
+    "extract": "layerscope.extraction",
+    "pick_layers": "layerscope.select",
+    "read_corpus": "layerscope.corpus",
+    "read_frame": "layerscope.frames",
+    "with_costs": "layerscope.select",
+    "write_frame": "layerscope.frames",
+    "write_report": "layerscope.report",
+}
+
+__all__ = [
+    "METRICS",
+    "Corpus",
+    "LayerCache",
+    "LayerSelector",
+    "LayerscopeError",
+    "MetricSpec",
+    "analyze",
+    "evaluate_sts",
+    "extract",
+    "pick_layers",
+    "read_corpus",
+    "read_frame",
+    "with_costs",
+    "write_frame",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'layerscope' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,93 @@
+"""The three frames that stages hand to each other: metrics, scores and picks.
+
+Tidy pandas frames, parquet on disk with a CSV beside it. ``draws`` holds one list per row: the
+value under each resample, the same resamples for every layer, so that layers can be compared
+draw by draw. The CSV leaves it out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerscope.errors import FrameError
+from layerscope.files import make_folder, write_atomic
+
+METRIC_COLUMNS = (
+    "model", "corpus", "layer", "layer_name", "depth", "pooling", "metric", "variant",
+    "value", "ci_low", "ci_high", "n", "d", "reason", "draws",
+)  # fmt: skip
+SCORE_COLUMNS = (
+    "model", "task", "split", "subset", "layer", "layer_name", "depth", "pooling", "metric", "variant",
+    "score", "ci_low", "ci_high", "n", "reason", "draws",
+)  # fmt: skip
+PICK_COLUMNS = (
+    "model", "corpus", "pooling", "kind", "criterion", "metric", "variant", "direction",
+    "layer", "layer_name", "depth", "value", "runner_up", "runner_up_value", "support", "clear", "reason",
+)  # fmt: skip
+_REQUIRED = {
+    "metrics": ("layer", "layer_name", "depth", "pooling", "metric", "value"),
+    "scores": ("layer", "layer_name", "depth", "pooling", "metric", "score"),
+    "picks": ("criterion", "layer_name", "pooling"),
+}
+
+
+def write_frame(frame: pd.DataFrame, path: str | Path) -> list[Path]:
+    """Write ``frame`` to ``path`` (parquet) and to a CSV of the same name beside it.
+
+    Returns:
+        The two paths, parquet first.
+    """
+    target = Path(path).with_suffix(".parquet")
+    make_folder(target.parent)
+    table = target.with_suffix(".csv")
+    write_atomic(target, lambda temporary: frame.to_parquet(temporary, index=False))
+    flat = frame.drop(columns="draws", errors="ignore")
+    write_atomic(table, lambda temporary: flat.to_csv(temporary, index=False))
+    return [target, table]
+
+
+def read_frame(path: str | Path, kind: str) -> pd.DataFrame:
+    """Read a frame from parquet or CSV and check that it is one.
+
+    Args:
+        path: the file.
+        kind: ``metrics``, ``scores`` or ``picks``.
+
+    Raises:
+        FrameError: no such file, not a table, or columns that are needed are missing.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise FrameError(f"no {kind} frame at {source}: {_HOW[kind]}")
+    try:
+        frame = pd.read_csv(source) if source.suffix == ".csv" else pd.read_parquet(source)
+    except (ValueError, OSError) as error:
+        raise FrameError(f"{source} is not a readable table: {_first_line(error)}") from error
+    missing = [column for column in _REQUIRED[kind] if column not in frame.columns]
+    if missing:
+        raise FrameError(
+            f"{source} is not a {kind} frame: it lacks the column(s) {', '.join(missing)} "
+            f"(found: {', '.join(map(str, frame.columns))})"
+        )
+    if frame.empty:
+        raise FrameError(f"{source} has no rows: {_HOW[kind]}")
+    return frame
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_HOW = {
+    "metrics": "make one with 'layerscope analyze CACHE'",
+    "scores": "make one with 'layerscope evaluate sts CACHE'",
+    "picks": "make one with 'layerscope select METRICS.parquet'",
+}
+
+
+def as_frame(records: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
+    """A frame with exactly ``columns``, in that order; what a record lacks is missing."""
+    return pd.DataFrame.from_records(records, columns=list(columns))
