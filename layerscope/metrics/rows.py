@@ -1,0 +1,145 @@
+"""The recipes for rows that come before every Gram matrix.
+
+Arguments are never written into, and never copied whole where a block at a time will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope.errors import UsageError, nearest
+from layerscope.metrics.checks import Array, largest_entry
+
+FloatArray = npt.NDArray[np.float64]
+RowRecipe = Literal["raw", "center", "unit", "center-unit"]
+
+EPS = float(np.finfo(np.float64).eps)
+BLOCK = 8192
+
+
+def check_recipe(rows: str) -> None:
+    """Refuse a name that is not that of a recipe.
+
+    Raises:
+        UsageError: no such recipe.
+
+    >>> check_recipe("centre-unit")
+    Traceback (most recent call last):
+    layerscope.errors.UsageError: no rows recipe 'centre-unit': did you mean 'center-unit'? ...
+    """
+    known = get_args(RowRecipe)
+    if rows not in known:
+        raise UsageError(f"no rows recipe {rows!r}: {nearest(rows, known)}")
+
+
+def binary_scale(Z: Array) -> float:
+    """The power of two just below the largest magnitude, so that dividing by it is exact.
+
+    >>> binary_scale(np.array([[0.75, -5.0]]))
+    4.0
+    """
+    peak = largest_entry(Z)
+    return math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak > 0 else 1.0
+
+
+def unit_rows(Z: FloatArray, roundoff: float = 0.0) -> FloatArray:
+    """Each row divided by its L2 norm; a row of zero norm stays zero.
+
+    Args:
+        Z: ``(n, d)``, of any magnitude: rows are scaled before their entries are squared.
+        roundoff: the norm up to which a row is nothing but round-off, and so zero.
+
+    Returns:
+        A new ``(n, d)`` array.
+
+    >>> unit_rows(np.array([[3e-200, 4e-200], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    peaks = np.abs(Z).max(axis=1, keepdims=True)
+    scaled: FloatArray = Z / np.where(peaks > 0, peaks, 1.0)
+    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
+    nonzero = norms * peaks > roundoff
+    scaled /= np.where(nonzero, norms, np.inf)
+    return scaled
+
+
+def prepare(Z: Array, rows: RowRecipe) -> FloatArray:
+    """The rows of ``Z`` after ``rows``, all at once.
+
+    Args:
+        Z: ``(n, d)``, checked.
+        rows: the recipe.
+
+    Returns:
+        A new ``(n, d)`` float64 array.
+
+    >>> prepare(np.array([[1.0, 0.0], [3.0, 0.0]]), "center-unit")
+    array([[-1.,  0.],
+           [ 1.,  0.]])
+    """
+    scale = binary_scale(Z) if rows.endswith("unit") else 1.0
+    return next(prepared_blocks(Z, rows, scale=scale, block=len(Z)))
+
+
+def prepared_blocks(
+    Z: Array, rows: RowRecipe, *, scale: float = 1.0, block: int = BLOCK
+) -> Iterator[FloatArray]:
+    """The rows of ``Z`` after ``rows``, block by block.
+
+    Args:
+        Z: ``(n, d)``, checked.
+        rows: the recipe.
+        scale: all entries are divided by it first, so that their squares stay within range.
+        block: rows at a time.
+
+    Yields:
+        New float64 arrays of at most ``block`` rows, in order.
+
+    >>> [part.shape for part in prepared_blocks(np.eye(3), "raw", block=2)]
+    [(2, 3), (1, 3)]
+    """
+    check_recipe(rows)
+    centre = _find_centre(Z, scale, block) if rows.startswith("center") else None
+    for start in range(0, len(Z), block):
+        part = _upcast(Z[start : start + block], scale)
+        if centre is not None:
+            part -= centre.first
+            part -= centre.mean
+        if rows.endswith("unit"):
+            part = unit_rows(part, centre.roundoff if centre is not None else 0.0)
+        yield part
+
+
+@dataclass(frozen=True)
+class _Centre:
+    """The mean row as ``first + mean``: identical rows then cancel exactly.
+
+    ``roundoff`` bounds the norm that rounding can leave of a row that equals the mean.
+    """
+
+    first: FloatArray
+    mean: FloatArray
+    roundoff: float
+
+
+def _find_centre(Z: Array, scale: float, block: int) -> _Centre:
+    first = _upcast(Z[0], scale)
+    total = np.zeros_like(first)
+    longest = 0.0
+    for start in range(0, len(Z), block):
+        shifted = _upcast(Z[start : start + block], scale) - first
+        total += shifted.sum(axis=0)
+        longest = max(longest, float(np.einsum("ij,ij->i", shifted, shifted).max()))
+    return _Centre(first, total / len(Z), len(Z) * EPS * math.sqrt(longest))
+
+
+def _upcast(Z: Array, scale: float) -> FloatArray:
+    part: FloatArray = np.divide(Z, scale, dtype=np.float64)
+    return part

@@ -1,0 +1,75 @@
+"""What is known about a metric, as data: drivers, plots, docs and tests read it from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["tokens", "samples", "pair", "views"]
+Direction = Literal["higher", "lower"]
+Invariance = Literal[
+    "orthogonal",  # one rotation or reflection of all rows
+    "separate_orthogonal",  # a rotation of X and another one of Y (pairs)
+    "scale",  # one positive factor for all rows
+    "row_scale",  # a positive factor of its own for each row
+    "translation",  # one vector added to all rows
+    "permutation",  # another order of the samples (for tokens: of the tokens)
+    "reversal",  # the samples, or tokens, from last to first
+    "swap",  # X and Y exchanged (pairs)
+    "view_permutation",  # another order of the views of each sample (views)
+]
+
+
+class Undefined(ValueError):  # noqa: N818 - a missing value with a reason, not a failure
+    """The metric has no value on this input. ``reason`` says why, in a few words.
+
+    The driver writes NaN and the reason; it never stops a run.
+
+    >>> Undefined("constant").reason
+    'constant'
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """One metric: its function and what holds of every number that the function returns.
+
+    Attributes:
+        name: what the command line and the frames call it.
+        label: axis label with the unit.
+        function: numpy arrays in, one float out; raises ``Undefined``. Takes ``(T, d)`` token states of
+            one prompt, ``(n, d)`` samples, two ``(n, d)`` views, or ``(n, a, d)`` views, as ``kind`` says.
+        kind: which of these it takes.
+        direction: which end is taken to be better when nothing else is said.
+        variant: the recipe that every result row carries.
+        invariances: what may be done to the input without changing the value.
+        bounds: ``(n, d)`` to the least and greatest value that can occur.
+        minimum_n: the fewest rows that give a value.
+        formula: one line.
+        reads: how to read it, in one sentence.
+        source: authors and year.
+        max_n: rows above which the driver takes a stated, seeded subsample; None where there is no limit.
+        seeded: whether the function draws random numbers and takes ``seed=``.
+        batch: for tokens, the same metric over a padded batch of torch tensors, ``(states, mask)``.
+    """
+
+    name: str
+    label: str
+    function: Callable[..., float]
+    kind: Kind
+    direction: Direction
+    variant: str
+    invariances: frozenset[Invariance]
+    bounds: Callable[[int, int], tuple[float, float]]
+    minimum_n: int
+    formula: str
+    reads: str
+    source: str
+    max_n: int | None = None
+    seeded: bool = False
+    batch: Callable[..., Any] | None = None

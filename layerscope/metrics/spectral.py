@@ -1,0 +1,269 @@
+"""Matrix-based entropy: how evenly the variance of a set of rows is spread over directions."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import entr, logsumexp
+
+from layerscope.errors import UsageError, nearest
+from layerscope.metrics.checks import Array, check_positive, check_rows
+from layerscope.metrics.rows import EPS, FloatArray, RowRecipe, binary_scale, prepared_blocks
+from layerscope.metrics.spec import MetricSpec, Undefined
+
+Normalization = Literal["raw", "logn", "logd", "max"]
+
+
+def matrix_entropy(
+    Z: npt.ArrayLike,
+    alpha: float = 1.0,
+    rows: RowRecipe = "center-unit",
+    normalization: Normalization = "raw",
+) -> float:
+    """Rényi entropy of the spectrum of ``K = Z Zᵀ / tr(Z Zᵀ)``.
+
+    ``-Σ p ln p`` for α = 1, else ``ln(Σ p^α) / (1 - α)``; for α = 2 that is ``-ln ‖K‖_F²``, taken without
+    eigenvalues. For α < 1, where small eigenvalues weigh most, they are squared singular values of ``Z``.
+
+    Args:
+        Z: ``(n, d)`` rows.
+        alpha: order, above 0.
+        rows: what is done to the rows first.
+        normalization: ``raw``, or divided by ln n (``logn``), ln d (``logd``) or ln min(n, d) (``max``).
+
+    Returns:
+        Nats in [0, ln min(n, d)] if ``raw``.
+
+    Raises:
+        Undefined: fewer than 2 rows, not finite, constant, zero trace, no convergence.
+
+    Source: Giraldo, Rao & Príncipe 2014; Skean et al. 2025.
+
+    >>> round(matrix_entropy(np.eye(4), rows="raw"), 6), round(math.log(4), 6)
+    (1.386294, 1.386294)
+    """
+    array = check_rows(Z)
+    check_positive(alpha, "alpha")
+    if alpha == 2:
+        entropy = gram_entropy(_gram(array, rows), alpha)
+    elif alpha < 1:
+        squares = singular_spectrum(array, rows) ** 2
+        entropy = spectrum_entropy(squares / squares.sum(), alpha)
+    else:
+        entropy = spectrum_entropy(spectrum(array, rows), alpha)
+    return normalize_entropy(entropy, array.shape[0], array.shape[1], normalization)
+
+
+def dataset_entropy(
+    Z: npt.ArrayLike,
+    alpha: float = 1.0,
+    rows: RowRecipe = "center-unit",
+    normalization: Normalization = "raw",
+) -> float:
+    """``matrix_entropy`` of the pooled embeddings ``(n, d)`` of a data set.
+
+    Args:
+        Z: ``(n, d)``, one row a sample.
+        alpha: order, above 0.
+        rows: what is done to the rows first.
+        normalization: see ``matrix_entropy``.
+
+    Returns:
+        Nats in [0, ln min(n, d)] if ``raw``.
+
+    Raises:
+        Undefined: as ``matrix_entropy``.
+
+    Source: Skean et al. 2025.
+
+    >>> two_opposite_pairs = [[1, 0], [-1, 0], [0, 1], [0, -1]]
+    >>> round(dataset_entropy(two_opposite_pairs, normalization="logd"), 12)
+    1.0
+    """
+    return matrix_entropy(Z, alpha, rows, normalization)
+
+
+def spectrum(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> FloatArray:
+    """Eigenvalues ``p`` of ``K = Z Zᵀ / tr(Z Zᵀ)``, from the smaller of ``Z Zᵀ`` and ``Zᵀ Z``.
+
+    Args:
+        Z: ``(n, d)`` rows; for n > d they are read block by block.
+        rows: what is done to the rows first.
+
+    Returns:
+        ``(min(n, d),)``, descending, summing to 1; values below round-off are 0.
+
+    Raises:
+        Undefined: fewer than 2 rows, not finite, constant, zero trace, no convergence.
+
+    >>> spectrum([[3.0, 4.0], [-4.0, 3.0]], rows="raw")
+    array([0.5, 0.5])
+    """
+    array = check_rows(Z)
+    try:
+        eigenvalues = np.linalg.eigvalsh(_gram(array, rows))
+    except np.linalg.LinAlgError:
+        squares = singular_spectrum(array, rows) ** 2
+        return np.asarray(squares / squares.sum())
+    return _shares(eigenvalues, max(array.shape))
+
+
+def singular_spectrum(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> FloatArray:
+    """Shares ``q = σ / Σσ`` of the singular values of ``Z``.
+
+    From ``Z`` itself and not from its Gram matrix, whose round-off would leave no singular value below
+    1e-8 of the largest one. For n > d the rows are folded block by block into one triangular factor.
+
+    Args:
+        Z: ``(n, d)`` rows.
+        rows: what is done to the rows first.
+
+    Returns:
+        ``(min(n, d),)``, descending, summing to 1; values below round-off are 0.
+
+    Raises:
+        Undefined: fewer than 2 rows, not finite, constant, zero trace, no convergence.
+
+    >>> singular_spectrum([[3.0, 0.0], [0.0, 1.0]], rows="raw")
+    array([0.75, 0.25])
+    """
+    array = check_rows(Z)
+    try:
+        singular_values = np.linalg.svd(_factor(array, rows), compute_uv=False)
+    except np.linalg.LinAlgError as error:
+        raise Undefined("no convergence") from error
+    return _shares(singular_values, max(array.shape))
+
+
+def spectrum_entropy(p: npt.ArrayLike, alpha: float = 1.0) -> float:
+    """Rényi entropy of shares ``p`` that sum to 1.
+
+    Args:
+        p: ``(m,)`` shares, as from ``spectrum``.
+        alpha: order, above 0; 1 is Shannon's entropy.
+
+    Returns:
+        Nats in [0, ln m].
+
+    >>> round(spectrum_entropy([0.5, 0.5, 0.0], alpha=3), 6)
+    0.693147
+    """
+    check_positive(alpha, "alpha")
+    shares = np.asarray(p, dtype=np.float64)
+    if alpha == 1:
+        return max(0.0, float(entr(shares).sum()))
+    positive = shares[shares > 0]
+    if abs(alpha - 1) < 0.5:
+        # ln Σ p^α is near 0 here, and ln(1 + Σ p (p^(α-1) - 1)) keeps its digits.
+        log_sum = float(np.log1p((positive * np.expm1((alpha - 1) * np.log(positive))).sum()))
+    else:
+        log_sum = float(logsumexp(alpha * np.log(positive)))
+    return max(0.0, log_sum / (1 - alpha))
+
+
+def gram_entropy(K: FloatArray, alpha: float = 1.0) -> float:
+    """Rényi entropy of the spectrum of ``K / tr K``.
+
+    Args:
+        K: ``(m, m)``, symmetric and positive semidefinite.
+        alpha: order, above 0; 2 needs no eigenvalues.
+
+    Returns:
+        Nats in [0, ln m].
+
+    Raises:
+        Undefined: zero trace, no convergence.
+
+    >>> round(gram_entropy(np.diag([1.0, 1.0, 2.0]), alpha=2), 6), round(-math.log(6 / 16), 6)
+    (0.980829, 0.980829)
+    """
+    check_positive(alpha, "alpha")
+    trace = float(np.trace(K))
+    if not trace > 0:
+        raise Undefined("zero trace")
+    if alpha == 2:
+        return max(0.0, -math.log(float(np.square(K / trace).sum())))
+    try:
+        eigenvalues = np.linalg.eigvalsh(K)
+    except np.linalg.LinAlgError as error:
+        raise Undefined("no convergence") from error
+    return spectrum_entropy(_shares(eigenvalues, len(K)), alpha)
+
+
+def normalize_entropy(entropy: float, n: int, d: int, normalization: Normalization) -> float:
+    """Divide an entropy of ``n`` rows of width ``d`` by what it could be at most.
+
+    Raises:
+        UsageError: no such normalisation.
+        Undefined: the divisor is ln 1.
+
+    >>> normalize_entropy(math.log(2), n=4, d=9, normalization="logn")
+    0.5
+    """
+    if normalization not in get_args(Normalization):
+        known = nearest(normalization, get_args(Normalization))
+        raise UsageError(f"no entropy normalization {normalization!r}: {known}")
+    if normalization == "raw":
+        return entropy
+    size = {"logn": n, "logd": d, "max": min(n, d)}[normalization]
+    if size < 2:
+        raise Undefined("fewer than 2 dimensions")
+    return entropy / math.log(size)
+
+
+def _gram(Z: Array, rows: RowRecipe) -> FloatArray:
+    """The smaller of ``Z Zᵀ`` and ``Zᵀ Z``, up to a factor that keeps its squares within range."""
+    n, d = Z.shape
+    scale = binary_scale(Z)
+    if n <= d:
+        (part,) = prepared_blocks(Z, rows, scale=scale, block=n)
+        return np.asarray(part @ part.T)
+    total = np.zeros((d, d))
+    for part in prepared_blocks(Z, rows, scale=scale):
+        total += part.T @ part
+    return total
+
+
+def _factor(Z: Array, rows: RowRecipe) -> FloatArray:
+    """A matrix of at most ``d`` rows with the singular values of ``Z``, up to a factor."""
+    n, d = Z.shape
+    scale = binary_scale(Z)
+    if n <= d:
+        (part,) = prepared_blocks(Z, rows, scale=scale, block=n)
+        return part
+    factor = np.empty((0, d))
+    for part in prepared_blocks(Z, rows, scale=scale):
+        factor = np.asarray(np.linalg.qr(np.vstack([factor, part]), mode="r"))
+    return factor
+
+
+def _shares(values: Array, size: int) -> FloatArray:
+    """Values of a spectrum, in any order, divided by their sum; those below round-off become 0."""
+    largest = float(values.max())
+    if not largest > 0:
+        raise Undefined("zero trace")
+    kept = np.where(values > size * EPS * largest, values, 0.0)
+    return np.asarray(np.sort(kept)[::-1] / kept.sum())
+
+
+def _bounds(n: int, d: int) -> tuple[float, float]:
+    return 0.0, math.log(min(n, d))
+
+
+SPEC = MetricSpec(
+    name="dataset_entropy",
+    label="Dataset entropy (nats)",
+    function=dataset_entropy,
+    kind="samples",
+    direction="higher",
+    variant="rows=center-unit;alpha=1;log=e",
+    invariances=frozenset({"orthogonal", "scale", "translation", "permutation", "reversal"}),
+    bounds=_bounds,
+    minimum_n=2,
+    formula="-Σ p ln p, p = eigenvalues of Z Zᵀ / tr(Z Zᵀ) of the pooled embeddings",
+    reads="High when the texts spread over many directions, 0 when all lie on one line.",
+    source="Giraldo et al. 2014; Skean et al. 2025",
+)

@@ -1,0 +1,294 @@
+"""Every metric of the table, through what its spec says of it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from layerscope.errors import UsageError
+from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
+from tests.reference.alignment import alignment
+from tests.reference.curvature import curvature
+from tests.reference.dime import dime
+from tests.reference.effective_rank import effective_rank
+from tests.reference.infonce import infonce, infonce_bound
+from tests.reference.lidar import lidar
+from tests.reference.matrix_entropy import matrix_entropy
+from tests.reference.uniformity import uniformity
+
+REFERENCES = {
+    "prompt_entropy": matrix_entropy,
+    "dataset_entropy": matrix_entropy,
+    "effective_rank": effective_rank,
+    "curvature": curvature,
+    "alignment": alignment,
+    "uniformity": uniformity,
+    "infonce": infonce,
+    "infonce_bound": infonce_bound,
+    "lidar": lidar,
+    "dime": dime,
+}
+SHAPES = [(9, 4), (6, 6), (5, 11)]
+every_metric = pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
+
+
+def make_input(spec: MetricSpec, n: int, d: int, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Rows off the origin, wider in some directions than in others; views are noisy copies of them."""
+    rng = np.random.default_rng(seed)
+    base = rng.normal(size=(n, d)) * np.linspace(1, 3, d) + 0.5
+    if spec.kind == "pair":
+        return base + 0.4 * rng.normal(size=(n, d)), base + 0.4 * rng.normal(size=(n, d))
+    if spec.kind == "views":
+        return (base[:, None] + 0.4 * rng.normal(size=(n, 3, d)),)
+    return (base,)
+
+
+def orthogonal(rng, *arrays):
+    Q = random_rotation(rng, arrays[0].shape[-1])
+    return [array @ Q for array in arrays]
+
+
+def separate_orthogonal(rng, *arrays):
+    return [array @ random_rotation(rng, array.shape[-1]) for array in arrays]
+
+
+def scale(rng, *arrays):
+    return [array * 3.7 for array in arrays]
+
+
+def row_scale(rng, *arrays):
+    return [array * rng.uniform(0.2, 5, size=(*array.shape[:-1], 1)) for array in arrays]
+
+
+def translation(rng, *arrays):
+    shift = rng.normal(size=arrays[0].shape[-1])
+    return [array + shift for array in arrays]
+
+
+def permutation(rng, *arrays):
+    order = np.roll(np.arange(len(arrays[0])), 2)
+    order[:2] = order[:2][::-1]
+    return [array[order] for array in arrays]
+
+
+def reversal(rng, *arrays):
+    return [array[::-1] for array in arrays]
+
+
+def swap(rng, *arrays):
+    return arrays[::-1]
+
+
+def view_permutation(rng, V):
+    return [np.stack([rng.permutation(sample) for sample in V])]
+
+
+def random_rotation(rng, d):
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+TRANSFORMATIONS = {
+    "orthogonal": orthogonal,
+    "scale": scale,
+    "row_scale": row_scale,
+    "translation": translation,
+    "permutation": permutation,
+    "reversal": reversal,
+}
+PAIR_TRANSFORMATIONS = {"separate_orthogonal": separate_orthogonal, "swap": swap}
+
+
+def transformations_of(spec):
+    if spec.kind == "pair":
+        return TRANSFORMATIONS | PAIR_TRANSFORMATIONS
+    if spec.kind == "views":
+        return TRANSFORMATIONS | {"view_permutation": view_permutation}
+    return TRANSFORMATIONS
+
+
+def test_no_metric_was_forgotten():
+    assert set(REFERENCES) == {spec.name for spec in METRICS}
+    assert len({spec.label for spec in METRICS}) == len(METRICS)
+
+
+@every_metric
+@pytest.mark.parametrize("shape", SHAPES)
+def test_agrees_with_the_slow_reference(spec, shape):
+    arguments = make_input(spec, *shape)
+    expected = REFERENCES[spec.name](*(array.tolist() for array in arguments))
+    assert spec.function(*arguments) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"), [(spec, name) for spec in METRICS for name in transformations_of(spec)]
+)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_invariances_hold_and_no_others(spec, name, shape):
+    arguments = make_input(spec, *shape)
+    before = spec.function(*arguments)
+    after = spec.function(*transformations_of(spec)[name](np.random.default_rng(1), *arguments))
+    if name in spec.invariances:
+        assert after == pytest.approx(before, rel=1e-9, abs=1e-11)
+    else:
+        assert after != pytest.approx(before, rel=1e-5, abs=1e-7)
+
+
+@every_metric
+def test_declares_only_invariances_that_are_tested(spec):
+    assert spec.invariances <= set(transformations_of(spec))
+
+
+@every_metric
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 2), (40, 3), (3, 40)])
+@pytest.mark.parametrize("noise", [1e-12, 1e-3, 1.0])
+def test_stays_within_bounds(spec, shape, noise):
+    arguments = make_input(spec, *shape)
+    base = np.ones_like(arguments[0])
+    low, high = spec.bounds(*shape)
+    value = spec.function(*(base + noise * array for array in arguments))
+    assert low - 1e-9 <= value <= high + 1e-9
+
+
+@every_metric
+def test_minimum_n(spec):
+    value = spec.function(*make_input(spec, spec.minimum_n, 5))
+    assert math.isfinite(value)
+    for fewer in range(spec.minimum_n):
+        with pytest.raises(Undefined, match=f"fewer than {spec.minimum_n} "):
+            spec.function(*(array[:fewer] for array in make_input(spec, 5, 5)))
+
+
+@every_metric
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_value_that_is_not_finite_is_refused_in_every_argument(spec, bad, dtype):
+    arguments = make_input(spec, 6, 5)
+    for k in range(len(arguments)):
+        broken = [array.astype(dtype) for array in arguments]
+        broken[k][(-1,) * broken[k].ndim] = bad
+        with pytest.raises(Undefined, match="not finite"):
+            spec.function(*broken)
+
+
+@every_metric
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_identical_rows_are_constant(spec, value, dtype):
+    arguments = [np.full_like(array, value, dtype=dtype) for array in make_input(spec, 7, 5)]
+    with pytest.raises(Undefined, match="constant"):
+        spec.function(*arguments)
+
+
+@every_metric
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_upcasts_before_the_first_product(spec, dtype):
+    narrow = [array.astype(dtype) for array in make_input(spec, 8, 5)]
+    wide = [array.astype(np.float64) for array in narrow]
+    assert spec.function(*narrow) == spec.function(*wide)
+
+
+@every_metric
+def test_takes_read_only_arguments_and_leaves_them_alone(spec):
+    arguments = make_input(spec, 8, 5)
+    copies = [array.copy() for array in arguments]
+    for array in arguments:
+        array.setflags(write=False)
+    value = spec.function(*arguments)
+    for array, copy in zip(arguments, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+    writable = spec.function(*copies)
+    for array, copy in zip(arguments, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+    assert value == writable
+
+
+@every_metric
+def test_memory_layout_does_not_matter(spec):
+    arguments = make_input(spec, 8, 5)
+    spread = [np.repeat(np.asfortranarray(array), 2, axis=-1)[..., ::2] for array in arguments]
+    assert spec.function(*spread) == pytest.approx(spec.function(*arguments), rel=1e-12)
+
+
+@every_metric
+@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1e160, 1e300])
+def test_magnitude_of_the_input_does_not_overflow(spec, factor):
+    arguments = make_input(spec, 6, 5)
+    value = spec.function(*(array * factor for array in arguments))
+    assert value == pytest.approx(spec.function(*arguments), rel=1e-9)
+
+
+@every_metric
+def test_wrong_shapes_and_types_are_a_usage_error(spec):
+    arguments = make_input(spec, 6, 5)
+    with pytest.raises(UsageError, match="expected"):
+        spec.function(*(array[0, ..., 0] for array in arguments))
+    with pytest.raises(UsageError, match="expected"):
+        spec.function(*(array[..., :0] for array in arguments))
+    with pytest.raises(UsageError, match="expected real numbers"):
+        spec.function(*(array.astype(complex) for array in arguments))
+
+
+@every_metric
+def test_pairs_must_fit(spec):
+    if spec.kind == "pair":
+        X, Y = make_input(spec, 6, 5)
+        with pytest.raises(UsageError, match=r"\(6, 5\) and \(5, 5\)"):
+            spec.function(X, Y[:5])
+
+
+@every_metric
+def test_variant_tells_the_defaults_of_the_function(spec):
+    """An option whose default was changed in one of the two places only would be mislabelled in results."""
+    parameters = inspect.signature(spec.function).parameters
+    told = dict(part.split("=") for part in spec.variant.split(";"))
+    defaults = {name: p.default for name, p in parameters.items() if p.default is not inspect.Parameter.empty}
+    for name, default in defaults.items():
+        if name == "normalization":
+            assert default == "raw"
+        else:
+            assert told[name] == default or float(told[name]) == default
+    assert set(told) - set(defaults) <= {"log", "rows", "steps"}
+
+
+@every_metric
+def test_seeded_tells_whether_there_is_a_seed(spec):
+    assert spec.seeded == ("seed" in inspect.signature(spec.function).parameters)
+    if spec.seeded:
+        arguments = make_input(spec, 8, 5)
+        assert spec.function(*arguments, seed=3) == spec.function(*arguments, seed=3)
+        assert spec.function(*arguments, seed=3) != spec.function(*arguments, seed=4)
+
+
+@every_metric
+def test_token_metrics_come_with_a_batch_function_of_the_same_value(spec):
+    assert (spec.batch is not None) == (spec.kind == "tokens")
+    if spec.batch is not None:
+        (states,) = make_input(spec, 9, 4)
+        value = spec.batch(torch.from_numpy(states)[None], torch.ones(1, 9, dtype=torch.bool))
+        assert value.dtype == torch.float64
+        assert value.item() == pytest.approx(spec.function(states), abs=1e-12)
+
+
+@every_metric
+def test_texts_of_a_spec_fit_a_table(spec):
+    for text in (spec.label, spec.variant, spec.formula, spec.reads, spec.source):
+        assert text
+        assert "\n" not in text
+    assert spec.reads.endswith(".")
+    assert get_metric(spec.name) is spec
+
+
+def test_unknown_names_get_the_nearest_one():
+    with pytest.raises(UsageError, match="did you mean 'curvature'"):
+        get_metric("curvture")
+
+
+def test_importing_the_metrics_does_not_import_torch():
+    code = "import sys, layerscope.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
