@@ -1,0 +1,24 @@
+"""Figures of the frames: a frame in, a matplotlib Axes (or, for grids, a Figure) out.
+
+Nothing is computed here that is not in the frame, and nothing touches pyplot's global state:
+show a figure with ``ax.figure``, write it with :func:`save_figure`.
+"""
+
+from __future__ import annotations
+
+from layerscope.plots.curves import plot_metric, plot_metrics
+from layerscope.plots.heatmap import plot_heatmap
+from layerscope.plots.saving import figure_svg, save_figure
+from layerscope.plots.scatter import plot_metric_against_score, plot_metrics_against_score
+from layerscope.plots.scores import plot_scores
+
+__all__ = [
+    "figure_svg",
+    "plot_heatmap",
+    "plot_metric",
+    "plot_metric_against_score",
+    "plot_metrics",
+    "plot_metrics_against_score",
+    "plot_scores",
+    "save_figure",
+]

@@ -1,0 +1,153 @@
+"""A frame split into the lines of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layerscope.errors import FrameError, nearest
+from layerscope.layers import as_layer_order
+from layerscope.plots.style import SeriesStyle, pooling_family, series_style, slots_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+_KEYS = ("pooling", "model", "corpus", "task", "split", "subset", "variant", "score_variant")
+_MOST = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One line of a figure.
+
+    Attributes:
+        label: its pooling, and what else tells it from the other lines.
+        rows: its rows in order of layers, each layer once.
+        style: how it is drawn.
+    """
+
+    label: str
+    rows: pd.DataFrame
+    style: SeriesStyle
+
+    @property
+    def pooling(self) -> str:
+        """Its pooling."""
+        return str(self.rows["pooling"].iloc[0])
+
+    def at(self, layer_name: str) -> pd.DataFrame:
+        """The row of one layer (no row where the layer is absent)."""
+        return self.rows[self.rows["layer_name"] == layer_name]
+
+
+def check_columns(frame: pd.DataFrame, needed: Iterable[str], what: str) -> None:
+    """Refuse a frame that has no rows or lacks a column.
+
+    Raises:
+        FrameError: naming what is missing.
+    """
+    missing = [column for column in needed if column not in frame.columns]
+    if missing:
+        found = ", ".join(map(str, frame.columns))
+        raise FrameError(f"this {what} frame lacks the column(s) {', '.join(missing)} (found: {found})")
+    if frame.empty:
+        raise FrameError(f"this {what} frame has no rows: there is nothing to draw")
+
+
+def rows_of(frame: pd.DataFrame, metric: str, what: str = "metrics") -> pd.DataFrame:
+    """The rows of one metric.
+
+    Raises:
+        FrameError: there are none; the message names the metrics there are, the nearest first.
+    """
+    value = "score" if what == "scores" else "value"
+    check_columns(frame, ("layer", "layer_name", "depth", "pooling", "metric", value), what)
+    rows = frame[frame["metric"] == metric]
+    if rows.empty:
+        raise FrameError(f"no rows of metric '{metric}' in this frame: {nearest(metric, names_of(frame))}")
+    return rows
+
+
+def names_of(frame: pd.DataFrame, column: str = "metric") -> list[str]:
+    """The distinct values of a column, in order of appearance."""
+    return [str(name) for name in frame[column].dropna().unique()]
+
+
+def split_series(rows: pd.DataFrame) -> list[Series]:
+    """One series per pooling, and per model, corpus, task and recipe where there are several.
+
+    Raises:
+        FrameError: more lines than a figure can show, or two values for one layer of a line.
+    """
+    keys = [key for key in _KEYS if key in rows.columns]
+    groups = [group for _, group in rows.groupby(keys, sort=False, dropna=False)]
+    if len(groups) > _MOST:
+        raise FrameError(
+            f"{len(groups)} lines are too many for one figure (at most {_MOST}): "
+            f"select rows by {', '.join(keys)} first"
+        )
+    slots = slots_of(str(group["pooling"].iloc[0]) for group in groups)
+    seen: dict[str, int] = {}
+    series = []
+    for group in groups:
+        pooling = str(group["pooling"].iloc[0])
+        nth = seen[pooling] = seen.get(pooling, -1) + 1
+        label = ", ".join([pooling, *_distinctions(group, rows[rows["pooling"] == pooling], keys[1:])])
+        series.append(Series(label, _in_layer_order(group, label), series_style(slots[pooling], nth)))
+    return series
+
+
+def _distinctions(group: pd.DataFrame, peers: pd.DataFrame, keys: list[str]) -> list[str]:
+    """What tells ``group`` from the other series of its pooling."""
+    texts = []
+    for key in keys:
+        if peers[key].nunique(dropna=False) > 1:
+            texts.append(_own_parts(str(group[key].iloc[0]), [str(value) for value in peers[key].unique()]))
+    return texts
+
+
+def _own_parts(value: str, others: list[str]) -> str:
+    """The parts of a recipe that not all recipes share.
+
+    >>> _own_parts("rows=raw;alpha=2", ["rows=raw;alpha=1", "rows=raw;alpha=2"])
+    'alpha=2'
+    """
+    shared = set.intersection(*(set(other.split(";")) for other in others))
+    return "; ".join(part for part in value.split(";") if part not in shared) or value
+
+
+def _in_layer_order(group: pd.DataFrame, label: str) -> pd.DataFrame:
+    if group["layer_name"].duplicated().any():
+        twice = group.loc[group["layer_name"].duplicated(), "layer_name"].iloc[0]
+        raise FrameError(
+            f"two values for layer {twice} of '{label}': select one model, corpus, task and recipe first"
+        )
+    return group.set_index("layer_name", drop=False).loc[as_layer_order(group["layer_name"])]
+
+
+def floats(rows: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """A column as float64; missing where the column is absent or a value is not finite."""
+    if column not in rows.columns:
+        return np.full(len(rows), np.nan)
+    values = rows[column].to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def picks_for(series: Series, picks: pd.DataFrame | None, kind: str = "criterion") -> pd.DataFrame | None:
+    """The picks that were made on the model and pooling of ``series``, or None where there are none."""
+    if picks is None or picks.empty:
+        return None
+    check_columns(picks, ("criterion", "layer_name", "pooling"), "picks")
+    found = picks[picks["pooling"].astype(str).map(pooling_family) == pooling_family(series.pooling)]
+    if "kind" in found.columns:
+        found = found[found["kind"] == kind]
+    for key in ("model", "corpus"):
+        if key in found.columns and key in series.rows.columns:
+            own = series.rows[key].iloc[0]
+            found = found[found[key].isna() | (found[key] == own)]
+    found = found[found["layer_name"].notna()]
+    return None if found.empty else found

@@ -1,0 +1,8 @@
+"""The report: frames and figures as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from layerscope.report.of_cache import write_cache_report, write_figures
+from layerscope.report.page import write_report
+
+__all__ = ["write_cache_report", "write_figures", "write_report"]

@@ -1,0 +1,115 @@
+"""Report and figures of a cache: the frames, with labels and provenance filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.cache import LayerCache
+from layerscope.metrics import METRICS
+from layerscope.plots import (
+    plot_heatmap,
+    plot_metrics,
+    plot_metrics_against_score,
+    plot_scores,
+    save_figure,
+)
+from layerscope.plots.curves import figure_of
+from layerscope.report.page import write_report
+
+LABELS = {spec.name: spec.label for spec in METRICS}
+READS = {spec.name: spec.reads for spec in METRICS}
+
+
+def write_cache_report(
+    path: str | Path,
+    cache: LayerCache,
+    *,
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame | None = None,
+    picks: pd.DataFrame | None = None,
+    commands: Sequence[str] = (),
+) -> Path:
+    """Write the HTML report of the corpus in ``cache``.
+
+    Args:
+        path: the file.
+        cache: what the metrics were computed from.
+        metrics: metrics frame.
+        scores: scores frame, which may be of another corpus under the same model.
+        picks: picks frame.
+        commands: shell commands that make the report again.
+
+    Returns:
+        ``path``.
+    """
+    return write_report(
+        path,
+        metrics=metrics,
+        scores=scores,
+        picks=picks,
+        rows=cache.rows,
+        provenance=_provenance(cache, metrics),
+        commands=commands,
+        labels=LABELS,
+        descriptions=READS,
+    )
+
+
+def _provenance(cache: LayerCache, metrics: pd.DataFrame) -> dict[str, Any]:
+    """Where the numbers come from."""
+    manifest = cache.manifest
+    identity, model = manifest["identity"], manifest["model"]
+    norm = f"final norm at {model['final_norm']}" if model["final_norm"] else "no final norm"
+    facts: dict[str, Any] = {
+        "model": f"{cache.model} ({model['class']}, {model['n_blocks']} blocks at {model['blocks']}, {norm})",
+        "model identity": ", ".join(f"{name} {value}" for name, value in identity["model"].items()),
+        "corpus": f"{cache.corpus}, {cache.n_rows} texts, sha256 {manifest['corpus']['sha256'][:16]}…",
+        "maximum length": f"{identity['max_length']} tokens",
+        "special tokens": identity["special_tokens"]
+        + (", first token dropped" if identity["drop_first_token"] else ""),
+        "weights": identity["dtype"],
+        "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+        "extracted": manifest["created"],
+        "n_draws": _n_draws(metrics),
+    }
+    if manifest["sinks"] is not None:
+        facts["sinks"] = manifest["sinks"]
+    return facts
+
+
+def _n_draws(metrics: pd.DataFrame) -> int:
+    """How many resamples the intervals come from; 0 where there are none."""
+    if "draws" not in metrics:
+        return 0
+    return max((len(draws) for draws in metrics["draws"].dropna() if np.size(draws)), default=0)
+
+
+def write_figures(
+    folder: str | Path,
+    *,
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame | None = None,
+    picks: pd.DataFrame | None = None,
+) -> list[Path]:
+    """Write the standard figures as PNG and SVG.
+
+    ``metrics`` (every metric by layer) and ``heatmap``; with scores also ``scores`` and
+    ``metrics-against-scores``.
+
+    Returns:
+        The files.
+    """
+    target = Path(folder)
+    figures = {
+        "metrics": plot_metrics(metrics, picks, labels=LABELS),
+        "heatmap": figure_of(plot_heatmap(metrics, labels=LABELS)),
+    }
+    if scores is not None:
+        figures["scores"] = figure_of(plot_scores(scores, picks, labels=LABELS))
+        figures["metrics-against-scores"] = plot_metrics_against_score(metrics, scores, labels=LABELS)
+    return [path for name, figure in figures.items() for path in save_figure(figure, target / name)]

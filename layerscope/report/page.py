@@ -1,0 +1,98 @@
+"""The page: what the frames hold, put into the template and written whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerscope.files import make_folder, write_text
+from layerscope.plots.series import check_columns
+from layerscope.report.corpus import count_rows
+from layerscope.report.decision import make_cards, sink_note
+from layerscope.report.drawings import draw_all
+from layerscope.report.tables import list_recipes, metric_tables, score_tables
+from layerscope.report.words import plain, values_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LABELS = {"n_draws": "subsamples", "sinks": "sink tokens"}
+
+
+def write_report(
+    path: str | Path,
+    *,
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame | None = None,
+    picks: pd.DataFrame | None = None,
+    rows: pd.DataFrame | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    commands: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    descriptions: Mapping[str, str] | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write one self-contained HTML file. It formats what the frames hold and computes nothing.
+
+    Args:
+        path: the file; its folder is made.
+        metrics: metrics frame.
+        scores: scores frame.
+        picks: picks frame. The optional columns ``score``, ``best_layer_name``, ``best_score`` and
+            ``cost`` say what a pick is worth on labelled data.
+        rows: the cache's rows, with any of ``tokens``, ``truncated``, ``empty``, ``duplicate_of``,
+            ``nonfinite``.
+        provenance: what was run, label to value. ``n_draws`` (subsamples behind ``support``) and
+            ``sinks`` (the sink report) are also used in sentences.
+        commands: shell commands that make this report again.
+        labels: axis label of each metric.
+        descriptions: how to read each metric, in one sentence.
+        title: heading of the page.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        FrameError: the metrics frame has no rows or lacks a column.
+        CacheError: the file cannot be written.
+    """
+    check_columns(metrics, ("layer", "layer_name", "depth", "pooling", "metric", "value"), "metrics")
+    facts = dict(provenance or {})
+    scored = None if scores is None or scores.empty else scores
+    page = _template().render(
+        title=title or _title(metrics, picks),
+        corpora=", ".join(values_of(metrics, "corpus")),
+        cards=make_cards(picks, labels, facts.get("n_draws")),
+        tasks=", ".join(values_of(scored, "task")) if scored is not None else "",
+        sinks=sink_note(metrics, facts.get("sinks")),
+        sections=draw_all(metrics, scored, picks, labels, descriptions or {}),
+        metric_tables=metric_tables(metrics, labels),
+        score_tables=[] if scored is None else score_tables(scored, labels),
+        counts=[] if rows is None else count_rows(rows),
+        recipes=list_recipes(metrics, labels, descriptions or {}),
+        provenance=[(_LABELS.get(name, name), plain(value)) for name, value in facts.items()],
+        commands=list(commands),
+    )
+    target = Path(path)
+    make_folder(target.parent)
+    write_text(target, page)
+    return target
+
+
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    source = resources.files("layerscope").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source)
+
+
+def _title(metrics: pd.DataFrame, picks: pd.DataFrame | None) -> str:
+    models = ", ".join(values_of(metrics, "model")) or "the model"
+    if picks is None or picks.empty:
+        return f"What the layers of {models} represent"
+    return f"Which layer of {models} to use"
