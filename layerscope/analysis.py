@@ -1,0 +1,283 @@
+"""Cache -> metrics frame: every metric for every layer and pooling, with intervals."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from layerscope.cache import LayerCache
+from layerscope.errors import UsageError, nearest
+from layerscope.frames import METRIC_COLUMNS, as_frame
+from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
+from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
+
+Progress = Callable[[int, int], None]
+_NO_VIEWS = "no views in the cache: extract with --views 2 or more, or --view-column"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is computed for one layer under one pooling."""
+
+    layer_name: str
+    pooling: str
+    specs: tuple[MetricSpec, ...]
+
+
+def analyze(
+    cache: LayerCache,
+    metrics: Sequence[str | MetricSpec] | None = None,
+    *,
+    pooling: Sequence[str] | None = None,
+    draws: int = 100,
+    seed: int = 0,
+    duplicates: Literal["keep", "drop"] = "keep",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """Compute label-free metrics of every layer in the cache.
+
+    Empty texts, and texts without a token for a pooling, are left out. A layer with a row that is
+    not finite has no value; the reason names the row.
+
+    Args:
+        cache: from ``extract``, or ``LayerCache(path)``.
+        metrics: names, or specs of your own; all of them where not given.
+        pooling: which of the cache's poolings; all of them where not given.
+        draws: resamples for intervals; 0 for none.
+        seed: of the resamples and of metrics that draw.
+        duplicates: ``keep`` measures a text as often as it occurs, ``drop`` once.
+        workers: threads, each with one layer at a time; the number of processors where not given.
+        progress: called with the number of layers done and to do.
+
+    Returns:
+        A frame with the columns ``METRIC_COLUMNS``, one row per layer, pooling and metric. ``value``
+        is NaN with a ``reason`` where a metric is undefined.
+
+    Raises:
+        UsageError: a metric or pooling that is not known.
+    """
+    if draws < 0:
+        raise UsageError(f"--draws is {draws}: it must be 0 or more")
+    specs = _chosen_specs(metrics)
+    poolings = _chosen_poolings(cache, pooling)
+    sets = tuple(spec for spec in specs if spec.kind != "tokens")
+    tasks = [_Task(layer, name, sets) for name in poolings for layer in cache.layers] if sets else []
+    rows = _Rows(cache, drop_duplicates=duplicates == "drop")
+    records: list[dict[str, Any]] = []
+    # One BLAS thread a worker: small decompositions gain nothing from more, and layers are independent.
+    with threadpool_limits(limits=1), ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        done = pool.map(lambda task: _run_task(cache, rows, task, draws, seed), tasks)
+        for number, found in enumerate(done, start=1):
+            records += found
+            if progress is not None:
+                progress(number, len(tasks))
+    for spec in specs:
+        if spec.kind == "tokens":
+            records += _token_records(cache, rows, spec, draws, seed)
+    if not records:
+        raise UsageError(
+            "nothing to compute: the cache holds no token metrics; extract again, or choose others"
+        )
+    return _in_order(as_frame(records, METRIC_COLUMNS), [spec.name for spec in specs], cache.layers)
+
+
+def _chosen_specs(metrics: Sequence[str | MetricSpec] | None) -> list[MetricSpec]:
+    if metrics is None:
+        return list(METRICS)
+    return [spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in metrics]
+
+
+def _chosen_poolings(cache: LayerCache, pooling: Sequence[str] | None) -> list[str]:
+    chosen = cache.poolings if pooling is None else list(pooling)
+    for name in chosen:
+        if name not in cache.poolings:
+            raise UsageError(f"the cache holds no pooling '{name}': {nearest(name, cache.poolings)}")
+    return chosen
+
+
+class _Rows:
+    """Which rows of the cache are measured."""
+
+    def __init__(self, cache: LayerCache, *, drop_duplicates: bool) -> None:
+        rows = cache.rows
+        keep = ~rows["empty"].to_numpy(dtype=bool)
+        if drop_duplicates:
+            keep &= rows["duplicate_of"].isna().to_numpy()
+        self._keep = keep
+        self._undefined = [frozenset(names.split(",")) for names in rows["undefined"]]
+        self._units = rows["pair"].to_numpy(dtype=np.int64) if "pair" in rows else np.arange(len(rows))
+
+    def usable(self, pooling: str | None = None, views: Iterable[str] = ()) -> NDArray[np.int64]:
+        """Rows with a vector for ``pooling``, in the texts and in the views; (m,) row numbers."""
+        needed = {f"{view}/{pooling}" for view in views} | ({pooling} if pooling else set())
+        defined = np.array([needed.isdisjoint(names) for names in self._undefined], dtype=bool)
+        return np.flatnonzero(self._keep & defined)
+
+    def units(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What is resampled together: the rows of a pair."""
+        return np.asarray(self._units[rows])
+
+
+def _run_task(cache: LayerCache, rows: _Rows, task: _Task, draws: int, seed: int) -> list[dict[str, Any]]:
+    records = []
+    for spec in task.specs:
+        views = _views_for(cache, spec)
+        usable = rows.usable(task.pooling, [view for view in views if view is not None])
+        note = ""
+        if spec.max_n is not None and len(usable) > spec.max_n:
+            chosen = np.random.default_rng(seed).permutation(len(usable))[: spec.max_n]
+            usable = usable[np.sort(chosen)]
+            note = f";subsample={spec.max_n}"
+        found = _values(cache, rows, task, spec, views, usable, draws, seed)
+        records.append(
+            _record(cache, task.layer_name, task.pooling, spec, found)
+            | {"variant": _variant(spec, seed) + note, "n": len(usable)}
+        )
+    return records
+
+
+def _views_for(cache: LayerCache, spec: MetricSpec) -> list[str | None]:
+    """What stands for the views of a text: names of views, ``None`` for the text itself."""
+    if spec.kind == "samples":
+        return [None]
+    if not cache.views:
+        return []
+    views: list[str | None] = list(cache.views)
+    if len(views) == 1:
+        views = [None, *views]
+    return views[:2] if spec.kind == "pair" else views
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A value with its resampled values, or the reason why there is none."""
+
+    value: float
+    draws: NDArray[np.float64]
+    spread: float = 1.0
+    width: int = 0
+    reason: str = ""
+
+
+_NONE = np.empty(0)
+
+
+def _values(
+    cache: LayerCache,
+    rows: _Rows,
+    task: _Task,
+    spec: MetricSpec,
+    views: list[str | None],
+    usable: NDArray[np.int64],
+    draws: int,
+    seed: int,
+) -> _Found:
+    if not views:
+        return _Found(float("nan"), _NONE, reason=_NO_VIEWS)
+    stack = [
+        np.asarray(cache.layer(task.layer_name, task.pooling, view)[usable], dtype=np.float64)
+        for view in views
+    ]
+    width = stack[0].shape[1]
+    broken = np.flatnonzero(~np.all([np.isfinite(part).all(axis=1) for part in stack], axis=0))
+    if broken.size:
+        more = f" and {broken.size - 1} more" if broken.size > 1 else ""
+        return _Found(float("nan"), _NONE, width=width, reason=f"not finite: row {usable[broken[0]]}{more}")
+    value, reason = _evaluate(spec, stack, seed)
+    if reason:
+        return _Found(float("nan"), _NONE, width=width, reason=reason)
+    samples = half_samples(rows.units(usable), draws, seed)
+    drawn = [_evaluate(spec, [part[sample] for part in stack], seed)[0] for sample in samples]
+    size = int(np.mean([len(sample) for sample in samples])) if samples else 0
+    spread = subsample_spread(len(usable), size) if 0 < size < len(usable) else 1.0
+    return _Found(value, np.asarray(drawn, dtype=np.float64), spread, width)
+
+
+def _evaluate(spec: MetricSpec, stack: list[NDArray[np.float64]], seed: int) -> tuple[float, str]:
+    """The metric's value, or NaN and a reason."""
+    arguments = [np.stack(stack, axis=1)] if spec.kind == "views" else stack
+    if len(stack[0]) < spec.minimum_n:
+        return float("nan"), f"fewer than {spec.minimum_n} samples"
+    try:
+        value = spec.function(*arguments, seed=seed) if spec.seeded else spec.function(*arguments)
+    except Undefined as undefined:
+        return float("nan"), undefined.reason
+    return (float(value), "") if np.isfinite(value) else (float("nan"), "the value is not finite")
+
+
+def _variant(spec: MetricSpec, seed: int) -> str:
+    """The recipe with the seed that was used."""
+    return re.sub(r"seed=\d+", f"seed={seed}", spec.variant) if spec.seeded else spec.variant
+
+
+def _record(
+    cache: LayerCache, layer_name: str, pooling: str, spec: MetricSpec, found: _Found
+) -> dict[str, Any]:
+    layer = cache.layer_info(layer_name)
+    low, high = interval(found.value, found.draws, found.spread)
+    return {
+        "model": cache.model,
+        "corpus": cache.corpus,
+        "layer": layer.blocks,
+        "layer_name": layer.name,
+        "depth": layer.depth,
+        "pooling": pooling,
+        "metric": spec.name,
+        "variant": spec.variant,
+        "value": found.value,
+        "ci_low": low,
+        "ci_high": high,
+        "d": found.width or None,
+        "reason": found.reason,
+        "draws": found.draws.tolist() if found.draws.size else None,
+    }
+
+
+def _token_records(
+    cache: LayerCache, rows: _Rows, spec: MetricSpec, draws: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Means over prompts of a metric that was computed during extraction."""
+    table = cache.token_metrics
+    if spec.name not in table.columns:
+        for layer_name in cache.layers:
+            found = _Found(float("nan"), _NONE, reason="not computed during extraction")
+            yield _record(cache, layer_name, "tokens", spec, found) | {"n": 0}
+        return
+    usable = rows.usable()
+    for token_set, group in table.groupby("tokens", sort=False):
+        wide = group.pivot(index="row", columns="layer_name", values=spec.name)[cache.layers]
+        values = wide.to_numpy(dtype=np.float64)[usable]
+        resampled = bootstrap_means(values, draws, seed) if len(usable) else np.empty((0, values.shape[1]))
+        for column, layer_name in enumerate(cache.layers):
+            present = values[:, column][~np.isnan(values[:, column])]
+            found = (
+                _Found(
+                    float(present.mean()), resampled[:, column], width=cache.manifest["widths"][layer_name]
+                )
+                if present.size
+                else _Found(float("nan"), _NONE, reason="undefined for every text")
+            )
+            yield _record(cache, layer_name, str(token_set), spec, found) | {"n": int(present.size)}
+
+
+def _in_order(frame: pd.DataFrame, metrics: list[str], layers: list[str]) -> pd.DataFrame:
+    """Sorted by metric as asked for, then pooling, then layer in order of computation."""
+    poolings = list(dict.fromkeys(frame["pooling"]))
+    keys = pd.DataFrame(
+        {
+            "metric": frame["metric"].map({name: i for i, name in enumerate(metrics)}),
+            "pooling": frame["pooling"].map({name: i for i, name in enumerate(poolings)}),
+            "layer": frame["layer_name"].map({name: i for i, name in enumerate(layers)}),
+        }
+    )
+    return frame.loc[keys.sort_values(["metric", "pooling", "layer"]).index].reset_index(drop=True)

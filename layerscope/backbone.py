@@ -1,0 +1,318 @@
+"""A model whose layers can be watched: its blocks and final norm found, its states captured by hooks.
+
+Nothing of the model is changed for good: hooks are removed, training flags are put back, and no
+attribute is set. ``embed`` is what the first block receives, ``block.k`` what the k-th call of a
+block returns, ``norm`` what the final norm returns for the last block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import ModelError, UsageError, nearest
+from layerscope.layers import Layer, parse_layers
+
+Visit = Callable[[Layer, Tensor], None]
+
+
+class _LastLayerReached(Exception):  # noqa: N818  (control flow, not an error)
+    """Raised by a hook to leave the forward pass once every wanted layer has been seen."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Where the layers of a model are.
+
+    Attributes:
+        blocks_path: module path of the block list, as ``encoder.layer``.
+        norm_path: module path of the final norm, or ``None`` where there is none.
+        n_blocks: number of blocks that run.
+        widths: width of ``embed`` and of each block's output, (n_blocks + 1) numbers.
+    """
+
+    blocks_path: str
+    norm_path: str | None
+    n_blocks: int
+    widths: tuple[int, ...]
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether the model has a final norm."""
+        return self.norm_path is not None
+
+
+class Backbone:
+    """A model ready to be run with its layers watched.
+
+    Args:
+        model: a ``torch.nn.Module`` that takes ``input_ids`` and ``attention_mask``, as the base
+            models of transformers do; on the device where it shall run.
+        blocks: module path of the block list, where finding it by structure fails.
+        final_norm: module path of the final norm, or ``"none"``, where finding it fails.
+
+    Raises:
+        ModelError: the block list cannot be found. The message lists the candidates.
+        UsageError: a path that was given does not exist.
+    """
+
+    def __init__(self, model: nn.Module, *, blocks: str | None = None, final_norm: str | None = None) -> None:
+        self.model = model
+        self.structure = _find_structure(model, blocks, final_norm)
+        self._blocks = _blocks_at(model, self.structure.blocks_path)
+        path = self.structure.norm_path
+        self._norm = None if path is None else model.get_submodule(path)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's first parameter lives."""
+        return next(self.model.parameters()).device
+
+    def layers(self, selection: str | Sequence[str | int]) -> list[Layer]:
+        """The layers that ``selection`` asks for; see ``layerscope.layers.parse_layers``."""
+        return parse_layers(selection, self.structure.n_blocks, self.structure.has_norm)
+
+    def width(self, layer: Layer) -> int:
+        """Width of a layer's states."""
+        return self.structure.widths[layer.blocks]
+
+    def run(self, input_ids: Tensor, mask: Tensor, layers: Sequence[Layer], visit: Visit) -> None:
+        """Run one batch and hand each wanted layer's states to ``visit`` as they are produced.
+
+        Args:
+            input_ids: (b, t) token ids, right-padded.
+            mask: (b, t) true for real tokens.
+            layers: what to capture. The forward pass stops after the last of them.
+            visit: called with the layer and its states (b, t, width), which it must not keep or change.
+        """
+        watcher = _Watcher(layers, self._norm, visit)
+        with torch.inference_mode(), _in_eval_mode(self.model), watcher.hooked(self._blocks):
+            arguments = _forward_arguments(self.model, input_ids, mask)
+            with contextlib.suppress(_LastLayerReached):
+                self.model(**arguments)
+        if watcher.missing:
+            names = ", ".join(layer.name for layer in watcher.missing)
+            raise ModelError(f"the forward pass ended without reaching the layer(s) {names}")
+
+
+class _Watcher:
+    """The hooks of one forward pass."""
+
+    def __init__(self, layers: Sequence[Layer], norm: nn.Module | None, visit: Visit) -> None:
+        self.missing = sorted(layers, key=lambda layer: layer.sort_key)
+        self._norm = norm
+        self._visit = visit
+        self._calls = 0
+        self._normalising = False
+
+    @contextlib.contextmanager
+    def hooked(self, blocks: Sequence[nn.Module]) -> Iterator[None]:
+        """Hooks on every distinct block and on the final norm, removed on the way out."""
+        handles = []
+        try:
+            for block in dict.fromkeys(blocks):
+                handles.append(block.register_forward_pre_hook(self._before_block, with_kwargs=True))
+                handles.append(block.register_forward_hook(self._after_block))
+            if self._norm is not None:
+                handles.append(self._norm.register_forward_hook(self._after_norm))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _before_block(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._calls == 0:
+            self._see(0, _states_in(args, kwargs))
+
+    def _after_block(self, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        self._calls += 1
+        self._see(self._calls, _states_out(output))
+
+    def _after_norm(self, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+        if not self._normalising and self._next_is(self._calls, "norm"):
+            self._deliver(output)
+
+    def _see(self, blocks: int, states: Tensor) -> None:
+        if self._next_is(blocks, "embed") or self._next_is(blocks, "block."):
+            self._deliver(states)
+        if self._next_is(blocks, "normed.") and self._norm is not None:
+            self._normalising = True
+            normed = self._norm(states)
+            self._normalising = False
+            self._deliver(normed)
+
+    def _next_is(self, blocks: int, prefix: str) -> bool:
+        if not self.missing or self.missing[0].blocks != blocks:
+            return False
+        return self.missing[0].name == prefix or (
+            prefix.endswith(".") and self.missing[0].name.startswith(prefix)
+        )
+
+    def _deliver(self, states: Tensor) -> None:
+        self._visit(self.missing.pop(0), states)
+        if not self.missing:
+            raise _LastLayerReached
+
+
+def _states_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """The hidden states among the arguments of a block."""
+    states = args[0] if args else kwargs.get("hidden_states")
+    if not isinstance(states, Tensor):
+        raise ModelError(
+            "the first block does not receive a tensor of hidden states: name the block list with --blocks"
+        )
+    return states
+
+
+def _states_out(output: Any) -> Tensor:
+    """The hidden states among what a block returns."""
+    states = output[0] if isinstance(output, tuple) else output
+    if not isinstance(states, Tensor):
+        raise ModelError(
+            "a block does not return a tensor of hidden states: name the block list with --blocks"
+        )
+    return states
+
+
+@contextlib.contextmanager
+def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, every module's own flag put back afterwards."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, flag in flags:
+            module.training = flag
+
+
+def _forward_arguments(model: nn.Module, input_ids: Tensor, mask: Tensor) -> dict[str, Any]:
+    """What to call ``model`` with: no cache, and the mask where the model takes one."""
+    known = inspect.signature(model.forward).parameters
+    arguments: dict[str, Any] = {"input_ids": input_ids}
+    if "attention_mask" in known:
+        arguments["attention_mask"] = mask.to(torch.int64)
+    if "use_cache" in known:
+        arguments["use_cache"] = False
+    return arguments
+
+
+# Finding the layers
+
+
+def _find_structure(model: nn.Module, blocks: str | None, final_norm: str | None) -> Structure:
+    path = _find_blocks(model) if blocks is None else _checked_path(model, blocks, "--blocks")
+    modules = _blocks_at(model, path)
+    probe = _probe(model, modules, _norm_candidates(model, path))
+    if final_norm is None:
+        norm_path = probe.norm_path
+    else:
+        norm_path = None if final_norm == "none" else _checked_path(model, final_norm, "--final-norm")
+    return Structure(path, norm_path, len(probe.widths) - 1, tuple(probe.widths))
+
+
+def _blocks_at(model: nn.Module, path: str) -> list[nn.Module]:
+    """The blocks at ``path``: a list's members, or one block that runs several times."""
+    module = model.get_submodule(path)
+    return list(module) if isinstance(module, nn.ModuleList | nn.Sequential) else [module]
+
+
+def _checked_path(model: nn.Module, path: str, flag: str) -> str:
+    known = [name for name, _ in model.named_modules() if name]
+    if path not in known:
+        shallow = [name for name in known if name.count(".") <= 2]
+        raise UsageError(f"{flag}: the model has no module '{path}': {nearest(path, shallow[:40])}")
+    return path
+
+
+def _find_blocks(model: nn.Module) -> str:
+    """Path of the one module list that holds as many alike modules as the config has layers."""
+    lists = {
+        path: module
+        for path, module in model.named_modules()
+        if isinstance(module, nn.ModuleList)
+        and len(module) > 0
+        and len({type(block) for block in module}) == 1
+    }
+    outer = {path: m for path, m in lists.items() if not any(path.startswith(f"{other}.") for other in lists)}
+    expected = _configured_blocks(model)
+    fitting = [path for path, module in outer.items() if expected is None or len(module) == expected]
+    if len(fitting) == 1:
+        return str(fitting[0])
+    listing = ", ".join(f"{path} ({len(module)})" for path, module in lists.items()) or "none"
+    raise ModelError(
+        f"cannot tell which module list holds the blocks of {type(model).__name__} "
+        f"(the config says {expected} layers; candidates: {listing}): name it with --blocks PATH"
+    )
+
+
+def _configured_blocks(model: nn.Module) -> int | None:
+    config = getattr(model, "config", None)
+    count = getattr(config, "num_hidden_layers", None)
+    return count if isinstance(count, int) else None
+
+
+def _norm_candidates(model: nn.Module, blocks_path: str) -> dict[str, nn.Module]:
+    """Normalisation modules outside the blocks."""
+    return {
+        path: module
+        for path, module in model.named_modules()
+        if "norm" in type(module).__name__.lower()
+        and not path.startswith(f"{blocks_path}.")
+        and not list(module.children())
+    }
+
+
+@dataclass
+class _Probe:
+    """What a forward pass over three tokens shows."""
+
+    widths: list[int]
+    last_states: Tensor | None = None
+    norm_path: str | None = None
+
+
+def _probe(model: nn.Module, blocks: list[nn.Module], norms: dict[str, nn.Module]) -> _Probe:
+    """Run three tokens: count block calls, note widths, see which norm receives the last block's output."""
+    probe = _Probe(widths=[])
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not probe.widths:
+            probe.widths.append(_states_in(args, kwargs).shape[-1])
+
+    def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        probe.last_states = _states_out(output)
+        probe.widths.append(probe.last_states.shape[-1])
+        probe.norm_path = None
+
+    def watch_norm(path: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+        def seen(_: nn.Module, args: tuple[Any, ...], __: Any) -> None:
+            if probe.last_states is not None and args and _same(args[0], probe.last_states):
+                probe.norm_path = probe.norm_path or path
+
+        return seen
+
+    handles = [norm.register_forward_hook(watch_norm(path)) for path, norm in norms.items()]
+    for block in dict.fromkeys(blocks):
+        handles.append(block.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(block.register_forward_hook(after))
+    try:
+        ids = torch.ones((1, 3), dtype=torch.int64, device=next(model.parameters()).device)
+        with torch.inference_mode(), _in_eval_mode(model):
+            model(**_forward_arguments(model, ids, ids))
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(probe.widths) < 2:
+        raise ModelError("the blocks did not run in a forward pass: name the block list with --blocks PATH")
+    return probe
+
+
+def _same(received: Any, states: Tensor) -> bool:
+    return received is states or (isinstance(received, Tensor) and torch.equal(received, states))

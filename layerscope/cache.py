@@ -1,0 +1,435 @@
+"""LayerCache: every layer's embeddings of a corpus on disk, and how they get there whole.
+
+::
+
+    manifest.json                    identity, layout, and the table of shards with checksums
+    rows.parquet                     one row a text: flags, counts, the corpus' own columns
+    embeddings/00000.safetensors …   tensors <pooling>/<layer_name>, (rows, width) float32
+    views/<view>/00000.safetensors … the same for augmented views
+    tokens/00000.safetensors …       with keep_tokens: <layer_name> (Σtokens, width), ids, kept, offsets
+    token_metrics/00000.parquet …    metrics of token states, a row per text, layer and token set
+
+Shard k of every folder holds the same rows. A shard is written under a temporary name, flushed and
+renamed; the manifest, which lists it, is replaced after that. So a file that the manifest names is
+whole, and a run that was killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from layerscope.errors import CacheError, UsageError, nearest
+from layerscope.files import explained, file_sha256, json_sha256, make_folder, write_atomic, write_json
+from layerscope.layers import Layer, as_layer_order, make_layer
+
+SCHEMA = 1
+_FORMAT = "layerscope-cache"
+_MANIFEST = "manifest.json"
+ROWS = "rows.parquet"
+_PARTS = ("embeddings", "views", "tokens", "token_metrics", "frames")
+
+
+class LayerCache:
+    """Read-only access to a cache folder.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        CacheError: the folder is not a cache, was written by a newer version, or is unfinished.
+    """
+
+    def __init__(self, path: str | Path, *, allow_partial: bool = False) -> None:
+        self.path = Path(path)
+        self.manifest: dict[str, Any] = _read_manifest(self.path)
+        if self.manifest["status"] != "complete" and not allow_partial:
+            done, planned = self.progress
+            raise CacheError(
+                f"the cache {self.path} is unfinished ({done} of {planned} shards): "
+                "run the same extract command again to complete it"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"LayerCache('{self.path}': {self.n_rows} rows, {len(self.layers)} layers, "
+            f"poolings {', '.join(self.poolings)})"
+        )
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self.manifest["model"]["name"])
+
+    @property
+    def corpus(self) -> str:
+        """The corpus' name."""
+        return str(self.manifest["corpus"]["name"])
+
+    @property
+    def layers(self) -> list[str]:
+        """Layer names in order of computation."""
+        return as_layer_order(self.manifest["layers"])
+
+    @property
+    def poolings(self) -> list[str]:
+        """Names of the poolings that are stored."""
+        return list(self.manifest["poolings"])
+
+    @property
+    def views(self) -> list[str]:
+        """Names of the stored views of each text."""
+        return list(self.manifest["views"])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of texts."""
+        return int(self.manifest["rows"])
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Finished and planned shards."""
+        return len(self.manifest["shards"]), int(self.manifest["planned_shards"])
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row a text: ``row``, flags, token counts and the corpus' own columns."""
+        return pd.read_parquet(self.path / ROWS)
+
+    def layer_info(self, name: str) -> Layer:
+        """Position and depth of the layer called ``name``."""
+        self._check("layer", name, self.layers)
+        return make_layer(name, int(self.manifest["model"]["n_blocks"]))
+
+    def layer(
+        self, name: str | int, pooling: str | None = None, view: str | None = None
+    ) -> NDArray[np.float32]:
+        """All rows of one layer, (n, d) float32, read-only; row i is text i.
+
+        Memory-mapped where the cache has one shard, otherwise joined in memory: use ``blocks`` to
+        stream a large cache. Rows of empty texts, and of texts without a token for this pooling, are NaN.
+
+        Args:
+            name: a layer name, or an index into ``layers``.
+            pooling: one of ``poolings``; the first where not given.
+            view: one of ``views``; the texts themselves where not given.
+        """
+        parts = list(self.blocks(name, pooling, view))
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        whole.flags.writeable = False
+        return whole
+
+    def blocks(
+        self, name: str | int, pooling: str | None = None, view: str | None = None
+    ) -> Iterator[NDArray[np.float32]]:
+        """The rows of one layer shard by shard, each (rows, d) float32, memory-mapped and read-only."""
+        if isinstance(name, int):
+            names = self.layers
+            if not -len(names) <= name < len(names):
+                raise UsageError(f"layer {name} does not exist: the cache holds {len(names)} layers")
+            name = names[name]
+        pooling = self.poolings[0] if pooling is None else pooling
+        self._check("layer", name, self.layers)
+        self._check("pooling", pooling, self.poolings)
+        if view is not None:
+            self._check("view", view, self.views)
+        folder = "embeddings" if view is None else f"views/{view}"
+        for file in self._files(folder):
+            yield read_tensor(file, f"{pooling}/{name}")
+
+    def tokens(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Token states of one layer: values (Σtokens, d) float32 and offsets (n + 1,) int64.
+
+        Raises:
+            CacheError: the cache was extracted without ``keep_tokens``.
+        """
+        self._check("layer", name, self.layers)
+        files = self._files("tokens")
+        if not files:
+            raise CacheError(f"the cache {self.path} holds no token states: extract with --keep-tokens")
+        values = [read_tensor(file, name) for file in files]
+        counts = [np.diff(read_tensor(file, "offsets")) for file in files]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+        return (values[0] if len(values) == 1 else np.concatenate(values)), offsets
+
+    @cached_property
+    def token_metrics(self) -> pd.DataFrame:
+        """Metrics of token states: ``row``, ``layer_name``, ``tokens`` (token set), a column a metric."""
+        files = self._files("token_metrics")
+        if not files:
+            return pd.DataFrame(columns=["row", "layer_name", "tokens"])
+        return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+
+    def verify(self) -> list[str]:
+        """Check every file against its checksum; the problems found, none if all is well."""
+        problems = []
+        for shard in self.manifest["shards"]:
+            for file, sha256 in shard["files"].items():
+                problems += _problems_of(self.path, file, sha256)
+        rows_sha256 = self.manifest.get("rows_sha256")
+        if rows_sha256 is not None:
+            problems += _problems_of(self.path, ROWS, rows_sha256)
+        done, planned = self.progress
+        if done < planned:
+            problems.append(
+                f"{planned - done} of {planned} shards are not there yet (run the extract command again)"
+            )
+        return problems
+
+    def _files(self, folder: str) -> list[Path]:
+        """The shards of one folder in row order, each checked to be there."""
+        names = [
+            name
+            for shard in sorted(self.manifest["shards"], key=lambda shard: int(shard["start"]))
+            for name in shard["files"]
+            if name.rsplit("/", 1)[0] == folder
+        ]
+        for name in names:
+            if not (self.path / name).is_file():
+                raise CacheError(f"{self.path / name} is missing: run 'layerscope verify {self.path}'")
+        return [self.path / name for name in names]
+
+    @staticmethod
+    def _check(what: str, name: str, known: list[str]) -> None:
+        if name not in known:
+            raise UsageError(
+                f"the cache holds no {what} '{name}': {nearest(name, known) if known else 'it has none'}"
+            )
+
+
+def _problems_of(folder: Path, file: str, sha256: str) -> list[str]:
+    path = folder / file
+    if not path.is_file():
+        return [f"{file}: missing"]
+    return (
+        []
+        if file_sha256(path) == sha256
+        else [f"{file}: damaged (its checksum is not the one in the manifest)"]
+    )
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    if not path.is_file():
+        raise CacheError(f"no cache at {folder}: make one with 'layerscope extract MODEL CORPUS -o {folder}'")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise CacheError(f"{path} cannot be read ({error}): extract again with --overwrite") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise CacheError(f"{path} is not the manifest of a layerscope cache: choose another folder")
+    if manifest["schema"] > SCHEMA:
+        raise CacheError(
+            f"the cache {folder} has schema {manifest['schema']}, "
+            f"this layerscope reads up to {SCHEMA}: upgrade"
+        )
+    return manifest
+
+
+def read_tensor(path: Path, name: str) -> NDArray[Any]:
+    """One tensor of a safetensors file, memory-mapped and read-only.
+
+    The format: eight bytes of header length, a JSON header with offsets, then the raw tensors.
+    """
+    with path.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header = json.loads(stream.read(length))
+    if name not in header:
+        raise CacheError(f"{path} holds no tensor '{name}': run 'layerscope verify {path.parent.parent}'")
+    entry = header[name]
+    shape = tuple(entry["shape"])
+    dtype = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_}[entry["dtype"]]
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=8 + length + entry["data_offsets"][0], shape=shape)
+
+
+# Writing
+
+
+class CacheWriter:
+    """Fills a cache folder shard by shard; use as a context manager.
+
+    Args:
+        path: the folder, which may not exist yet.
+        layout: what the manifest says besides the shard table: identity, model, layers …
+        overwrite: replace a cache that holds another extraction.
+
+    Raises:
+        CacheError: the folder holds something else, or another process is writing to it.
+    """
+
+    def __init__(self, path: Path, layout: dict[str, Any], *, overwrite: bool = False) -> None:
+        self.path = path
+        self._manifest = {
+            **layout,
+            "format": _FORMAT,
+            "schema": SCHEMA,
+            "status": "partial",
+            "identity_sha256": json_sha256(layout["identity"]),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "shards": [],
+        }
+        self._overwrite = overwrite
+        self._lock: int | None = None
+
+    def __enter__(self) -> CacheWriter:
+        make_folder(self.path)
+        self._lock = _lock_folder(self.path)
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _open(self) -> None:
+        _remove_temporaries(self.path)
+        old = find_manifest(self.path)
+        if old is None:
+            others = [entry.name for entry in self.path.iterdir()]
+            if others:
+                raise CacheError(
+                    f"the folder {self.path} is not empty and not a cache (it holds {others[0]}): "
+                    "choose another with -o"
+                )
+        elif old["identity_sha256"] == self._manifest["identity_sha256"]:
+            self._manifest["created"] = old["created"]
+            self._manifest["shards"] = [shard for shard in old["shards"] if self._is_whole(shard)]
+        elif self._overwrite:
+            _remove_parts(self.path)
+        else:
+            raise CacheError(
+                f"the cache {self.path} holds another extraction "
+                f"(different: {_differences(old, self._manifest)}): "
+                "choose another folder with -o, or replace it with --overwrite"
+            )
+        write_json(self.path / _MANIFEST, self._manifest)
+
+    def _is_whole(self, shard: dict[str, Any]) -> bool:
+        return not any(_problems_of(self.path, file, sha256) for file, sha256 in shard["files"].items())
+
+    @property
+    def finished(self) -> set[int]:
+        """Numbers of the shards that are already there and whole."""
+        return {int(shard["number"]) for shard in self._manifest["shards"]}
+
+    @property
+    def nonfinite(self) -> dict[int, list[str]]:
+        """Layers with a value that is not finite, by row number."""
+        return {
+            int(row): list(layers)
+            for shard in self._manifest["shards"]
+            for row, layers in shard["nonfinite"].items()
+        }
+
+    def write_shard(
+        self,
+        number: int,
+        start: int,
+        stop: int,
+        tensors: dict[str, dict[str, NDArray[Any]]],
+        token_metrics: pd.DataFrame | None,
+        nonfinite: dict[int, list[str]],
+    ) -> None:
+        """Write rows [start, stop) of every folder, then name them in the manifest.
+
+        Args:
+            number: the shard's number.
+            start: first row.
+            stop: one past the last row.
+            tensors: for each folder (``embeddings``, ``views/<view>``, ``tokens``) its named tensors.
+            token_metrics: a frame, or ``None``.
+            nonfinite: by row number, the layers with a value that is not finite.
+        """
+        from safetensors.numpy import save_file
+
+        files = {}
+        for folder, named in tensors.items():
+            target = self.path / folder / f"{number:05d}.safetensors"
+            make_folder(target.parent)
+            write_atomic(target, lambda temporary, named=named: save_file(named, temporary))  # type: ignore[misc]
+            files[f"{folder}/{target.name}"] = file_sha256(target)
+        if token_metrics is not None:
+            target = self.path / "token_metrics" / f"{number:05d}.parquet"
+            make_folder(target.parent)
+            write_atomic(target, lambda temporary: token_metrics.to_parquet(temporary, index=False))
+            files[f"token_metrics/{target.name}"] = file_sha256(target)
+        entry = {
+            "number": number,
+            "start": start,
+            "stop": stop,
+            "files": files,
+            "nonfinite": {str(row): layers for row, layers in nonfinite.items()},
+        }
+        self._manifest["shards"] = sorted(
+            [*self._manifest["shards"], entry], key=lambda shard: shard["number"]
+        )
+        write_json(self.path / _MANIFEST, self._manifest)
+
+    def finish(self, rows: pd.DataFrame) -> None:
+        """Write ``rows.parquet`` and mark the cache complete."""
+        target = self.path / ROWS
+        write_atomic(target, lambda temporary: rows.to_parquet(temporary, index=False))
+        self._manifest |= {"status": "complete", "rows_sha256": file_sha256(target)}
+        write_json(self.path / _MANIFEST, self._manifest)
+
+
+def find_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a cache folder, or ``None`` where there is none."""
+    return _read_manifest(folder) if (folder / _MANIFEST).is_file() else None
+
+
+def _lock_folder(folder: Path) -> int | None:
+    """Take an exclusive lock on the folder itself; the system drops it when the process ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return None
+    with explained(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise CacheError(
+            f"another process is writing to the cache {folder}: wait until it has finished"
+        ) from error
+    return descriptor
+
+
+def _remove_temporaries(folder: Path) -> None:
+    for leftover in folder.rglob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _remove_parts(folder: Path) -> None:
+    with explained(folder), contextlib.suppress(FileNotFoundError):
+        (folder / _MANIFEST).unlink()
+        (folder / ROWS).unlink(missing_ok=True)
+        for part in _PARTS:
+            shutil.rmtree(folder / part, ignore_errors=True)
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Which parts of two identities differ, in words."""
+    keys = sorted({*old["identity"], *new["identity"]})
+    different = [key for key in keys if old["identity"].get(key) != new["identity"].get(key)]
+    return ", ".join(different) or "layerscope's own format"

@@ -1,0 +1,203 @@
+"""What each command does: call the stage, say what was written and what to run next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from layerscope.cli import console
+from layerscope.errors import CacheError, UsageError
+from layerscope.frames import read_frame, write_frame
+
+
+def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **options: Any) -> None:
+    """``layerscope extract``."""
+    from layerscope.extraction import Listener, Plan
+    from layerscope.extraction import extract as run
+
+    if options["special_tokens"] not in ("keep", "drop"):
+        raise UsageError(f"--special-tokens {options['special_tokens']}: choose keep or drop")
+    if options["dtype"] not in ("auto", "float32", "bfloat16"):
+        raise UsageError(f"--dtype {options['dtype']}: choose auto, float32 or bfloat16")
+    if not token_metrics:
+        options["token_metrics"] = ()
+
+    class Terminal(Listener):
+        def hit(self, _: Any) -> None:
+            console.note(f"{output} already holds this extraction: nothing to do")
+
+        def plan(self, plan: Plan) -> None:
+            console.describe_plan(plan)
+
+        def progress(self, done: int, total: int) -> None:
+            advance(done, total)
+
+    with console.progress("extracting") as advance:
+        cache = run(model, corpus, path=output, listener=Terminal(), **options)
+    console.wrote([cache.path])
+    steps = [f"layerscope analyze {output}"]
+    if cache.manifest["corpus"]["pairs"] and "score" in cache.rows.columns:
+        steps.append(f"layerscope evaluate sts {output}")
+    console.next_step(*steps)
+
+
+def analyze(
+    cache_path: Path,
+    metrics: list[str] | None,
+    pooling: list[str] | None,
+    draws: int,
+    seed: int,
+    drop_duplicates: bool,
+    output: Path | None,
+) -> None:
+    """``layerscope analyze``."""
+    from layerscope.analysis import analyze as run
+    from layerscope.cache import LayerCache
+
+    cache = LayerCache(cache_path)
+    with console.progress("measuring layers") as advance:
+        frame = run(
+            cache,
+            metrics,
+            pooling=pooling,
+            draws=draws,
+            seed=seed,
+            duplicates="drop" if drop_duplicates else "keep",
+            progress=advance,
+        )
+    console.layer_figures(frame, cache.layers)
+    for reason, names in frame[frame["value"].isna()].groupby("reason")["metric"].unique().items():
+        console.note(f"no value for {', '.join(names)}: {reason}")
+    target = output or _frames(cache_path) / "metrics.parquet"
+    console.wrote(write_frame(frame, target))
+    console.next_step(f"layerscope select {target}", f"layerscope report {cache_path}")
+
+
+def _frames(cache_path: Path) -> Path:
+    return cache_path / "frames"
+
+
+def select(
+    metrics: Path, criteria: list[str] | None, direction: str | None, scores: Path | None, output: Path | None
+) -> None:
+    """``layerscope select``."""
+    from layerscope.select import pick_layers, with_costs
+
+    source = _frames(metrics) / "metrics.parquet" if metrics.is_dir() else metrics
+    frame = read_frame(source, "metrics")
+    if direction is not None and direction not in ("higher", "lower"):
+        raise UsageError(f"--direction {direction}: choose higher or lower")
+    chosen = criteria or list(dict.fromkeys(frame["metric"]))
+    directions = dict.fromkeys(chosen, direction) if direction else None
+    picks = pick_layers(frame, criteria, directions)  # type: ignore[arg-type]
+    if scores is not None:
+        picks = with_costs(picks, read_frame(scores, "scores"))
+    console.pick_figures(picks)
+    target = output or source.parent / "picks.parquet"
+    console.wrote(write_frame(picks, target))
+    if source.parent.name == "frames":
+        console.next_step(f"layerscope report {source.parent.parent}")
+
+
+def evaluate_sts(
+    cache_path: Path,
+    score_column: str,
+    task: str | None,
+    pooling: list[str] | None,
+    draws: int,
+    seed: int,
+    output: Path | None,
+) -> None:
+    """``layerscope evaluate sts``."""
+    from layerscope.cache import LayerCache
+    from layerscope.evaluate.sts import evaluate_sts as run
+
+    cache = LayerCache(cache_path)
+    scores = run(cache, score_column=score_column, pooling=pooling, task=task, draws=draws, seed=seed)
+    named = scores.assign(metric=scores["metric"] + " " + scores["variant"])
+    console.layer_figures(named, cache.layers, "score")
+    for reason in scores.loc[scores["score"].isna(), "reason"].unique():
+        console.note(f"no score for some layers: {reason}")
+    target = output or _frames(cache_path) / "scores.parquet"
+    console.wrote(write_frame(scores, target))
+    metrics = _frames(cache_path) / "metrics.parquet"
+    console.next_step(
+        f"layerscope select {metrics} --scores {target}"
+        if metrics.is_file()
+        else f"layerscope analyze {cache_path}"
+    )
+
+
+def report(cache_path: Path, metrics: Path | None, scores: Path | None, output: Path) -> None:
+    """``layerscope report``."""
+    from layerscope.cache import LayerCache
+    from layerscope.report import write_cache_report
+    from layerscope.select import pick_layers, with_costs
+
+    cache = LayerCache(cache_path)
+    frame = read_frame(metrics or _frames(cache_path) / "metrics.parquet", "metrics")
+    default = _frames(cache_path) / "scores.parquet"
+    source = scores or (default if default.is_file() else None)
+    scored = read_frame(source, "scores") if source else None
+    picks = pick_layers(frame)
+    if scored is not None:
+        picks = with_costs(picks, scored)
+    console.wrote([write_cache_report(output, cache, metrics=frame, scores=scored, picks=picks)])
+    console.next_step(f"open {output} in a browser")
+
+
+def info(cache_path: Path) -> None:
+    """``layerscope info``."""
+    from layerscope.cache import LayerCache
+
+    cache = LayerCache(cache_path)
+    console.out.print(console.describe_cache(cache))
+    shard = next(
+        name for entry in cache.manifest["shards"] for name in entry["files"] if name.startswith("embed")
+    )
+    console.out.print("[bold]open it without layerscope[/bold]")
+    console.out.print(
+        escape(
+            "  import pandas, safetensors.numpy\n"
+            f'  rows = pandas.read_parquet("{cache_path}/rows.parquet")\n'
+            f'  tensors = safetensors.numpy.load_file("{cache_path}/{shard}")\n'
+            f'  vectors = tensors["{cache.poolings[0]}/{cache.layers[-1]}"]'
+        )
+    )
+    console.next_step(f"layerscope analyze {cache_path}")
+
+
+def verify(cache_path: Path) -> None:
+    """``layerscope verify``."""
+    from layerscope.cache import LayerCache
+
+    cache = LayerCache(cache_path, allow_partial=True)
+    problems = cache.verify()
+    for problem in problems:
+        console.out.print(f"[red]bad[/red]  {escape(problem)}")
+    if problems:
+        raise CacheError(
+            f"{len(problems)} problem(s) in {cache_path}: "
+            "the same extract command redoes what is missing or damaged"
+        )
+    done, _ = cache.progress
+    console.out.print(f"[green]ok[/green]  {done} shard(s), every checksum holds")
+
+
+def demo(output: Path) -> None:
+    """``layerscope demo``."""
+    import pandas as pd
+
+    from layerscope.demo import run_demo
+
+    result = run_demo(output, console.progress)
+    scores = result.scores[
+        (result.scores["metric"] == "cosine_spearman") & (result.scores["variant"] == "raw")
+    ]
+    rated = scores.rename(columns={"score": "value"}).assign(metric="human_rating_Spearman")
+    console.layer_figures(pd.concat([rated, result.metrics]), result.layers, title="Every layer of MiniLM")
+    console.pick_figures(result.picks)
+    console.wrote(result.paths)
+    console.next_step(f"open {result.report} in a browser", "layerscope extract MODEL CORPUS -o CACHE")

@@ -1,0 +1,247 @@
+"""How commands talk to people: results on standard output, the rest on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from layerscope.files import human_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from layerscope.cache import LayerCache
+    from layerscope.extraction import Plan
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(highlight=False, soft_wrap=True, stderr=True)
+
+
+def note(text: str) -> None:
+    """A line of information."""
+    err.print(f"[dim]·[/dim] {escape(text)}")
+
+
+def wrote(paths: Sequence[Path]) -> None:
+    """What a command left on disk."""
+    for path in paths:
+        out.print(f"[green]wrote[/green] {escape(str(path))}")
+
+
+def next_step(*commands: str) -> None:
+    """What to run next."""
+    for number, command in enumerate(commands):
+        out.print(f"[dim]{'next' if number == 0 else '  or'}[/dim]  {escape(command)}")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure, or a dash where it is missing.
+
+    >>> number(0.12345), number(1234.5), number(float("nan"))
+    ('0.123', '1234', '–')
+    """
+    if value is None or value != value:  # noqa: PLR0124 - NaN is not equal to itself
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
+
+
+def figures(
+    keys: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
+) -> None:
+    """Print a table of figures, in several parts where the terminal is too narrow for all columns.
+
+    Args:
+        keys: headings of the first columns, repeated in every part.
+        columns: headings of the other columns; an underscore may break a line.
+        rows: cells, those of ``keys`` first.
+        title: above the table.
+    """
+    headings = [column.replace("_", "\n") for column in columns]
+    widths = [
+        3 + max(len(text) for text in [*heading.split("\n"), *(row[len(keys) + at] for row in rows)])
+        for at, heading in enumerate(headings)
+    ]
+    fixed = 1 + sum(
+        3 + max(len(text) for text in [key, *(row[at] for row in rows)]) for at, key in enumerate(keys)
+    )
+    start = 0
+    while start < len(columns):
+        stop, used = start + 1, fixed + widths[start]
+        while stop < len(columns) and used + widths[stop] <= out.width:
+            used += widths[stop]
+            stop += 1
+        part = Table(
+            title=title if start == 0 else None, title_justify="left", title_style="bold", box=SIMPLE_HEAD
+        )
+        for key in keys:
+            part.add_column(key, no_wrap=True)
+        for heading in headings[start:stop]:
+            part.add_column(heading, justify="right", no_wrap=True)
+        for row in rows:
+            part.add_row(*map(escape, row[: len(keys)]), *row[len(keys) + start : len(keys) + stop])
+        out.print(part)
+        start = stop
+
+
+def layer_figures(frame: pd.DataFrame, layers: Sequence[str], value: str = "value", title: str = "") -> None:
+    """Print one line a layer and pooling, one column a metric.
+
+    Token metrics stand in the line of the mean over the same tokens.
+    """
+    poolings = set(frame["pooling"])
+    joined = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
+    shown = frame.assign(
+        pooling=[joined[name] if joined.get(name) in poolings else name for name in frame["pooling"]]
+    )
+    wide = shown.pivot_table(
+        index=["layer_name", "pooling"], columns="metric", values=value, sort=False, dropna=False
+    )
+    metrics = [name for name in wide.columns if wide[name].notna().any()]
+    rows = [
+        [layer, pooling, *(number(wide.loc[(layer, pooling), metric]) for metric in metrics)]
+        for layer in layers
+        for pooling in dict.fromkeys(shown["pooling"])
+        if (layer, pooling) in wide.index
+    ]
+    if metrics:
+        figures(["layer", "pooling"], metrics, rows, title)
+
+
+_ARROWS = {"higher": "↑", "lower": "↓"}
+
+
+def pick_figures(picks: pd.DataFrame) -> None:
+    """Print picks and depth rules, with what they cost where that is known."""
+    scored = "cost" in picks
+    rows = []
+    for pick in picks.to_dict("records"):
+        if not isinstance(pick["layer_name"], str):
+            continue
+        is_rule = pick["kind"] == "baseline"
+        arrow = "" if is_rule else f" {_ARROWS[pick['direction']]}"
+        row = [
+            pick["criterion"] + arrow,
+            pick["pooling"],
+            pick["layer_name"],
+            "" if is_rule else pick["runner_up"] or "–",
+            "" if is_rule else _percent(pick["support"]),
+            "" if is_rule else ("yes" if pick["clear"] else "no"),
+        ]
+        rows.append(row + ([number(pick["score"]), _cost(pick)] if scored else []))
+    columns = ["runner-up", "support", "clear"] + (["score", "cost [95 %]"] if scored else [])
+    figures(
+        ["pick by (↑ highest, ↓ lowest)", "pooling", "layer"],
+        columns,
+        rows,
+        "Layers picked without labels, and by depth",
+    )
+
+
+def _percent(share: float) -> str:
+    return "–" if share != share else f"{share:.0%}"  # noqa: PLR0124 - NaN is not equal to itself
+
+
+def _cost(pick: Mapping[Any, Any]) -> str:
+    if pick["cost"] == 0:
+        return "0, the best"
+    low, high = number(pick["cost_low"]), number(pick["cost_high"])
+    return number(pick["cost"]) + ("" if low == "–" else f" [{low}, {high}]")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Any]:
+    """A progress bar; yields a function that takes what is done and the total."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+    task: TaskID | None = None
+
+    def advance(done: int, total: int) -> None:
+        nonlocal task
+        if task is None:
+            bar.start()
+            task = bar.add_task(what, total=total)
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def describe_plan(plan: Plan) -> None:
+    """Say what is going to be extracted, and how large it will be, before it starts."""
+    for line in plan.notes:
+        note(line)
+    note(
+        f"{plan.model}: {plan.rows:,} texts, {plan.unique:,} distinct to run ({plan.tokens:,} tokens), "
+        f"{len(plan.layers)} layers ({plan.layers[0]} … {plan.layers[-1]}), "
+        f"poolings {', '.join(plan.poolings)}" + (f", {len(plan.views)} view(s)" if plan.views else "")
+    )
+    if plan.truncated:
+        note(f"{plan.truncated:,} of the texts are longer than {plan.max_length} tokens and are cut there")
+    if plan.sinks is not None and plan.sinks.rule:
+        note(
+            f"attention sinks: {describe_sinks(plan.sinks.as_dict())}, up to "
+            f"{plan.sinks.largest_ratio:.0f} times the median norm of a text; "
+            "compare poolings mean and mean-nosink"
+        )
+    size = f"{human_bytes(plan.bytes)} on disk in {plan.shards} shard(s)"
+    note(size + (f", {plan.finished_shards} of them there already" if plan.finished_shards else ""))
+
+
+def describe_sinks(sinks: dict[str, Any]) -> str:
+    """Which tokens are sinks, in words.
+
+    >>> describe_sinks({"positions": [0], "token_ids": []})
+    'token position 0'
+    """
+    parts = []
+    if sinks["positions"]:
+        parts.append("token position " + ", ".join(map(str, sinks["positions"])))
+    if sinks["token_ids"]:
+        parts.append("token ids " + ", ".join(map(str, sinks["token_ids"])))
+    return " and ".join(parts) or "none"
+
+
+def describe_cache(cache: LayerCache) -> Table:
+    """A readable summary of a cache."""
+    manifest, rows = cache.manifest, cache.rows
+    model = manifest["model"]
+    size = sum(file.stat().st_size for file in cache.path.rglob("*") if file.is_file())
+    facts = {
+        "model": f"{cache.model} ({model['class']}, {model['n_blocks']} blocks"
+        + (f", final norm at {model['final_norm']})" if model["final_norm"] else ", no final norm)"),
+        "corpus": f"{cache.corpus}: {cache.n_rows:,} texts"
+        + (" in pairs" if manifest["corpus"]["pairs"] else ""),
+        "flags": f"{int(rows['empty'].sum())} empty, {int(rows['truncated'].sum())} truncated at "
+        f"{manifest['identity']['max_length']} tokens, {int(rows['duplicate_of'].notna().sum())} repeats, "
+        f"{int((rows['nonfinite'] != '').sum())} not finite",
+        "layers": ", ".join(cache.layers),
+        "poolings": ", ".join(cache.poolings),
+        "views": ", ".join(cache.views) or "none",
+        "token states": "stored" if manifest["identity"]["keep_tokens"] else "not stored",
+        "sinks": describe_sinks(manifest["sinks"]) if manifest["sinks"] else "not looked for",
+        "dtype": manifest["identity"]["dtype"],
+        "size": human_bytes(size),
+        "created": f"{manifest['created']} with "
+        + ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+    }
+    made = Table(show_header=False, title=escape(str(cache.path)), title_justify="left", title_style="bold")
+    for name, fact in facts.items():
+        made.add_row(name, escape(fact))
+    return made

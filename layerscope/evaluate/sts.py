@@ -1,0 +1,212 @@
+"""Semantic textual similarity: does a layer's cosine order pairs as people do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from layerscope.cache import LayerCache
+from layerscope.errors import CorpusError, UsageError
+from layerscope.frames import SCORE_COLUMNS, as_frame
+from layerscope.resampling import interval
+
+Resample = Literal["auto", "pairs", "texts"]
+VARIANTS = ("raw", "center")
+_REUSED = 4.0
+
+
+def evaluate_sts(
+    cache: LayerCache,
+    scores: ArrayLike | None = None,
+    *,
+    score_column: str = "score",
+    pooling: Sequence[str] | None = None,
+    task: str | None = None,
+    draws: int = 500,
+    seed: int = 0,
+    resample: Resample = "auto",
+) -> pd.DataFrame:
+    """Spearman and Pearson correlation of cosine similarity with human scores, for every layer.
+
+    Args:
+        cache: of a corpus of pairs.
+        scores: (pairs,) human scores; read from the cache's rows where not given.
+        score_column: the column of the cache's rows that holds them.
+        pooling: which of the cache's poolings; all of them where not given.
+        task: what to call it; the corpus' name where not given.
+        draws: bootstrap samples for intervals; 0 for none.
+        seed: of the bootstrap.
+        resample: what is drawn: ``pairs``, or ``texts`` with all their pairs where few texts make many
+            pairs, which are then not independent. ``auto`` takes ``texts`` where a text is in four or
+            more pairs on average.
+
+    Returns:
+        A frame with the columns ``SCORE_COLUMNS``: per layer, pooling, variant (``raw``; ``center``: the
+        mean vector subtracted first) and metric (``cosine_spearman``, ``cosine_pearson``), in [-1, 1].
+
+    Raises:
+        CorpusError: the corpus has no pairs or no scores.
+
+    Source: Agirre et al. 2012 to 2016 (SemEval STS); Spearman as in MTEB (Muennighoff et al. 2023).
+    """
+    gold = _gold_scores(cache, scores, score_column)
+    weights = _bootstrap_weights(cache, gold, draws, seed, resample)
+    records: list[dict[str, Any]] = []
+    for name in cache.poolings if pooling is None else list(pooling):
+        for layer_name in cache.layers:
+            vectors = np.asarray(cache.layer(layer_name, name), dtype=np.float64)
+            for variant in VARIANTS:
+                found = _correlations(vectors, gold, weights, variant)
+                records += [_record(cache, task, layer_name, name, variant) | part for part in found]
+    return as_frame(records, SCORE_COLUMNS)
+
+
+def _gold_scores(cache: LayerCache, scores: ArrayLike | None, column: str) -> NDArray[np.float64]:
+    """One score a pair, NaN where there is none."""
+    if not cache.manifest["corpus"]["pairs"]:
+        raise CorpusError(
+            f"the cache {cache.path} holds single texts, not pairs: extract with two --text-column options"
+        )
+    if scores is not None:
+        gold = np.asarray(scores, dtype=np.float64)
+        if gold.shape != (cache.n_rows // 2,):
+            raise UsageError(f"scores: expected one per pair ({cache.n_rows // 2}), got shape {gold.shape}")
+    elif column in cache.rows.columns:
+        gold = cache.rows[column].to_numpy(dtype=np.float64)[::2]
+    else:
+        raise CorpusError(
+            f"the cache {cache.path} has no column '{column}': extract with --score-column NAME "
+            f"(columns: {', '.join(cache.rows.columns)})"
+        )
+    if np.sum(np.isfinite(gold)) < 2:
+        raise CorpusError(f"the cache {cache.path} has fewer than two scored pairs")
+    return gold
+
+
+def _bootstrap_weights(
+    cache: LayerCache, gold: NDArray[np.float64], draws: int, seed: int, resample: Resample
+) -> NDArray[np.int64]:
+    """How often each pair is in each bootstrap sample, (draws, pairs)."""
+    rng = np.random.default_rng(seed)
+    pairs = len(gold)
+    texts, text_of = np.unique(cache.rows["text_sha256"].to_numpy(dtype=str), return_inverse=True)
+    if resample == "auto":
+        resample = "texts" if 2 * pairs / len(texts) >= _REUSED else "pairs"
+    weights = np.empty((draws, pairs), dtype=np.int64)
+    for draw in range(draws):
+        if resample == "pairs":
+            weights[draw] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs)
+        else:
+            times = np.bincount(rng.integers(len(texts), size=len(texts)), minlength=len(texts))
+            weights[draw] = times[text_of[::2]] * times[text_of[1::2]]
+    return weights
+
+
+def _correlations(
+    vectors: NDArray[np.float64], gold: NDArray[np.float64], weights: NDArray[np.int64], variant: str
+) -> list[dict[str, Any]]:
+    """Records of both correlations of one layer, each with its interval."""
+    cosine, reason = _cosines(vectors, variant)
+    usable = np.isfinite(gold) & np.isfinite(cosine)
+    x, y, counts = cosine[usable], gold[usable], weights[:, usable]
+    if not reason and len(x) < 2:
+        reason = "fewer than two pairs with a score and two vectors"
+    elif not reason and np.ptp(y) == 0:
+        reason = "all human scores are equal"
+    elif not reason and np.ptp(x) <= 1e-12:
+        reason = "constant: all pairs have the same cosine"
+    return [
+        {"metric": name, "n": len(x), **_with_interval(correlate, x, y, counts, reason)}
+        for name, correlate in (("cosine_spearman", _spearman), ("cosine_pearson", _pearson))
+    ]
+
+
+def _cosines(vectors: NDArray[np.float64], variant: str) -> tuple[NDArray[np.float64], str]:
+    """Cosine of each pair (2i, 2i + 1); NaN where a row has no vector. And why there is none at all."""
+    present = np.isfinite(vectors).all(axis=1)
+    if variant == "center" and present.any():
+        vectors = vectors - vectors[present].mean(axis=0)
+    norms = np.linalg.norm(vectors, axis=1)
+    scale = np.max(norms[present], initial=0.0)
+    if scale == 0.0:
+        return np.full(
+            len(vectors) // 2, np.nan
+        ), "constant: every vector is zero" if present.any() else "no vectors"
+    norms = np.where(norms > 1e-12 * scale, norms, np.nan)
+    unit = vectors / norms[:, None]
+    return np.asarray(np.sum(unit[::2] * unit[1::2], axis=1)), ""
+
+
+def _with_interval(
+    correlate: Any, x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.int64], reason: str
+) -> dict[str, Any]:
+    if reason:
+        return {"score": float("nan"), "ci_low": float("nan"), "ci_high": float("nan"), "reason": reason}
+    score = float(correlate(x, y, np.ones((1, len(x))))[0])
+    drawn = correlate(x, y, weights.astype(np.float64))
+    low, high = interval(score, drawn)
+    return {
+        "score": score,
+        "ci_low": max(-1.0, low),
+        "ci_high": min(1.0, high),
+        "reason": "",
+        "draws": drawn.tolist() if drawn.size else None,
+    }
+
+
+def _pearson(
+    x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Pearson correlation under each row of ``weights`` (b, n); NaN where a side is constant.
+
+    ``x`` and ``y`` are (n,), or (b, n) where they differ from row to row.
+    """
+    total = np.sum(weights, axis=1, keepdims=True)
+    total = np.where(total > 0, total, np.nan)
+    x = x - np.sum(weights * x, axis=1, keepdims=True) / total
+    y = y - np.sum(weights * y, axis=1, keepdims=True) / total
+    scale = np.sqrt(np.sum(weights * x * x, axis=1) * np.sum(weights * y * y, axis=1))
+    out = np.full(len(weights), np.nan)
+    np.divide(np.sum(weights * x * y, axis=1), scale, out=out, where=scale > 0)
+    return np.asarray(np.clip(out, -1.0, 1.0))
+
+
+def _spearman(
+    x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Spearman correlation under each row of ``weights`` (b, n), ties averaged."""
+    return _pearson(_weighted_ranks(x, weights), _weighted_ranks(y, weights), weights)
+
+
+def _weighted_ranks(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average rank of each of n values where value i occurs ``weights[:, i]`` times; (b, n)."""
+    order = np.argsort(x, kind="stable")
+    ordered = x[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    group_of = np.cumsum(np.isin(np.arange(len(x)), starts)) - 1
+    size = np.add.reduceat(weights[:, order], starts, axis=1)
+    rank = np.cumsum(size, axis=1) - (size - 1) / 2
+    ranks = np.empty(weights.shape)
+    ranks[:, order] = rank[:, group_of]
+    return ranks
+
+
+def _record(
+    cache: LayerCache, task: str | None, layer_name: str, pooling: str, variant: str
+) -> dict[str, Any]:
+    layer = cache.layer_info(layer_name)
+    return {
+        "model": cache.model,
+        "task": task or cache.corpus,
+        "split": "",
+        "subset": "all",
+        "layer": layer.blocks,
+        "layer_name": layer.name,
+        "depth": layer.depth,
+        "pooling": pooling,
+        "variant": variant,
+    }

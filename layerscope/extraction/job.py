@@ -1,0 +1,158 @@
+"""The loop over shards and batches: each shard is written while the next one is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerscope.backbone import Backbone
+from layerscope.cache import CacheWriter
+from layerscope.errors import ModelError, UsageError
+from layerscope.extraction.content import TOKEN_METRICS, TOKEN_SETS, Content
+from layerscope.extraction.plan import Listener
+from layerscope.extraction.shard import Shard
+from layerscope.layers import Layer
+from layerscope.pooling import TokenMasks, pool
+from layerscope.tokens import TokenBatch, batch_texts, make_batch
+
+SHARD_BYTES = 64 * 1024**2
+
+
+def cut_into_shards(row_bytes: NDArray[np.int64], shard_bytes: int) -> list[tuple[int, int]]:
+    """Consecutive ranges of rows, each of about ``shard_bytes``.
+
+    >>> cut_into_shards(np.array([4, 4, 4, 4, 4]), shard_bytes=8)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    shard_of = (np.cumsum(row_bytes) - 1) // shard_bytes
+    starts = np.flatnonzero(np.diff(shard_of, prepend=-1))
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(row_bytes)], strict=True))
+
+
+class Job:
+    """Runs the texts of every shard that is not on disk yet.
+
+    Args:
+        backbone: the model.
+        layers: what to capture.
+        content: what to store.
+        batch_tokens: padded tokens per batch; halved for good when memory runs out.
+    """
+
+    def __init__(self, backbone: Backbone, layers: list[Layer], content: Content, batch_tokens: int) -> None:
+        if batch_tokens < 1:
+            raise UsageError(f"--batch-tokens is {batch_tokens}: it must be at least 1")
+        self._backbone = backbone
+        self._layers = layers
+        self._content = content
+        self._batch_tokens = batch_tokens
+        self.bounds = cut_into_shards(content.row_bytes, SHARD_BYTES)
+
+    def run(self, writer: CacheWriter, listener: Listener) -> None:
+        """Compute and write what is missing; tell ``listener`` after every batch."""
+        done, total = 0, self._content.n_tokens
+        starts = np.array([start for start, _ in self.bounds])
+        finished = writer.finished
+        pending: Future[None] | None = None
+        with ThreadPoolExecutor(max_workers=1) as background:
+            for number, (start, stop) in enumerate(self.bounds):
+                if number in finished:
+                    done += self._tokens_of(start, stop)
+                    listener.progress(done, total)
+                    continue
+                shard = Shard(self._content, start, stop)
+                for index in range(len(self._content.streams)):
+                    for tokens in self._fill(shard, index):
+                        done += tokens
+                        listener.progress(done, total)
+                if pending is not None:
+                    pending.result()
+                shard.copy_repeats(writer.path, starts)
+                pending = background.submit(
+                    writer.write_shard,
+                    number,
+                    start,
+                    stop,
+                    shard.tensors(),
+                    shard.metrics_frame(),
+                    shard.nonfinite(),
+                )
+            if pending is not None:
+                pending.result()
+
+    def _tokens_of(self, start: int, stop: int) -> int:
+        """Tokens of the texts that a finished shard added."""
+        return sum(
+            int(stream.table.lengths[stream.new_texts(start, stop)].sum()) for stream in self._content.streams
+        )
+
+    def _fill(self, shard: Shard, index: int) -> Iterator[int]:
+        """Run the shard's new texts of one stream; yields the number of tokens of each batch."""
+        table = self._content.streams[index].table
+        texts = self._content.streams[index].new_texts(shard.start, shard.stop)
+        groups = list(batch_texts(table, texts, self._batch_tokens))
+        while groups:
+            group = groups.pop(0)
+            try:
+                self._run_batch(
+                    shard, index, make_batch(table, self._content.sets[index], group, self._pad_id)
+                )
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                self._shrink(int(table.lengths[group].max()), len(group), error)
+                groups = list(batch_texts(table, np.concatenate([group, *groups]), self._batch_tokens))
+                continue
+            yield int(table.lengths[group].sum())
+
+    def _shrink(self, longest: int, size: int, error: BaseException) -> None:
+        """Halve the budget after running out of memory, unless one text alone was too much."""
+        if size == 1:
+            raise ModelError(
+                f"a text of {longest} tokens does not fit in memory: set --max-length lower"
+            ) from error
+        self._batch_tokens = max(1, size * longest // 2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @property
+    def _pad_id(self) -> int:
+        """Any valid id will do under the mask; the model's own where it has one."""
+        pad_id = getattr(self._backbone.model.config, "pad_token_id", None)
+        return pad_id if isinstance(pad_id, int) and pad_id >= 0 else 0
+
+    def _run_batch(self, shard: Shard, index: int, batch: TokenBatch) -> None:
+        device = self._backbone.device
+        masks = TokenMasks(
+            **{name: torch.as_tensor(mask, device=device) for name, mask in batch.sets.items()}
+        )
+        rows = self._content.streams[index].first_row[batch.texts] - shard.start
+
+        def visit(layer: Layer, states: Tensor) -> None:
+            for pooling in self._content.poolings:
+                shard.put(index, f"{pooling}/{layer.name}", rows, pool(pooling, states, masks))
+            if index == 0:
+                self._visit_tokens(shard, rows, layer, states, masks, batch)
+
+        ids = torch.as_tensor(batch.ids, device=device).long()
+        self._backbone.run(ids, torch.as_tensor(batch.real, device=device), self._layers, visit)
+
+    def _visit_tokens(
+        self,
+        shard: Shard,
+        rows: NDArray[np.int64],
+        layer: Layer,
+        states: Tensor,
+        masks: TokenMasks,
+        batch: TokenBatch,
+    ) -> None:
+        """Token metrics and, where wanted, the token states of the corpus itself."""
+        for token_set in self._content.token_sets:
+            mask = getattr(masks, TOKEN_SETS[token_set])
+            for metric in self._content.token_metrics:
+                shard.put_metric(token_set, layer.name, metric, rows, TOKEN_METRICS[metric](states, mask))
+        if self._content.keep_tokens:
+            shard.put_tokens(layer.name, rows, states, batch.real)

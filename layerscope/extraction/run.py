@@ -1,0 +1,232 @@
+"""extract(): a model and texts in, a cache out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layerscope.backbone import Backbone
+from layerscope.cache import CacheWriter, LayerCache
+from layerscope.corpus import Corpus, read_corpus
+from layerscope.errors import UsageError, nearest
+from layerscope.extraction.content import TOKEN_METRICS, Content
+from layerscope.extraction.identity import finished_cache, tokenizer_identity, versions
+from layerscope.extraction.job import Job
+from layerscope.extraction.plan import Listener, Plan, check_space
+from layerscope.extraction.rows import rows_frame
+from layerscope.extraction.streams import make_streams, make_view_plan
+from layerscope.files import json_sha256
+from layerscope.models import DType, LoadedModel, find_model, load_model
+from layerscope.pooling import check_poolings
+from layerscope.sinks import SinkReport, find_sinks
+from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
+
+TOKEN_BUDGET = 4096
+
+
+def extract(
+    model: Any,
+    texts: Any,
+    *,
+    path: str | Path,
+    tokenizer: Any = None,
+    text_columns: Sequence[str] = (),
+    view_column: str | None = None,
+    score_column: str | None = None,
+    label_column: str | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    quoting: bool | None = None,
+    encoding: str = "utf-8",
+    layers: str | Sequence[str | int] = "all",
+    pooling: str | Sequence[str] = "auto",
+    views: int = 0,
+    seed: int = 0,
+    special_tokens: SpecialTokens = "keep",
+    drop_first_token: bool = False,
+    token_metrics: Sequence[str] = tuple(TOKEN_METRICS),
+    keep_tokens: bool = False,
+    max_length: int | None = None,
+    dtype: DType = "auto",
+    device: str = "auto",
+    batch_tokens: int = TOKEN_BUDGET,
+    blocks: str | None = None,
+    final_norm: str | None = None,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> LayerCache:
+    """Run ``model`` over ``texts`` once and cache every layer's embeddings in the folder ``path``.
+
+    A folder that holds this very extraction is returned as it is; one that was interrupted is
+    completed. The model and tokenizer are left exactly as they were.
+
+    Args:
+        model: a hub id, a folder, a .gguf file, or a loaded transformers model (then ``tokenizer`` too).
+        texts: what ``read_corpus`` takes: a file, a dataset, a DataFrame, a list of texts; or a ``Corpus``.
+        path: the cache folder.
+        tokenizer: a Hugging Face tokenizer; the model's own where not given.
+        text_columns: one column of texts, or two of pairs; guessed where not given.
+        view_column: a column whose text is another view of the first (a paraphrase, say).
+        score_column: a column of human scores of pairs, for evaluation only.
+        label_column: a column of labels, for evaluation only.
+        split: of a dataset.
+        limit: only the first texts or pairs.
+        quoting: whether quotes quote in a delimited file; by default in .csv and not in .tsv.
+        encoding: of a text file.
+        layers: see ``layerscope.layers.parse_layers``.
+        pooling: names, or ``auto``: ``mean``, and ``mean-nosink`` where the model has attention sinks.
+        views: how many augmented views of each text to embed too, for InfoNCE, LiDAR and DiME.
+        seed: of the augmentation.
+        special_tokens: ``keep`` or ``drop`` what the tokenizer adds.
+        drop_first_token: leave the first token of every text out of every pooling and token metric.
+        token_metrics: which metrics of token states to compute on the way.
+        keep_tokens: also store the token states themselves (large).
+        max_length: a limit in tokens below that of the model.
+        dtype: of the weights; ``auto`` is float32 on a CPU.
+        device: where to run; ``auto`` takes a GPU where there is one.
+        batch_tokens: padded tokens per batch; halved when memory runs out.
+        blocks: module path of the block list, where it is not found.
+        final_norm: module path of the final norm, or ``none``, where it is not found.
+        revision: of the model on the hub.
+        allow_pickle: also load weights from pickles.
+        overwrite: replace a cache of another extraction.
+        listener: is told about plan and progress.
+
+    Raises:
+        LayerscopeError: with one line that says what was wrong and what to do.
+    """
+    listener = listener or Listener()
+    source = find_model(model, revision)
+    corpus = texts if isinstance(texts, Corpus) else read_corpus(
+        texts, text_columns=text_columns, view_column=view_column, score_column=score_column,
+        label_column=label_column, split=split, limit=limit, quoting=quoting, encoding=encoding,
+    )  # fmt: skip
+    for name in token_metrics:
+        if name not in TOKEN_METRICS:
+            raise UsageError(f"no token metric is called '{name}': {nearest(name, TOKEN_METRICS)}")
+    wanted = (
+        ["auto"] if pooling == "auto" else check_poolings([pooling] if isinstance(pooling, str) else pooling)
+    )
+    view_plan = make_view_plan(corpus, views, seed)
+    target = Path(path)
+    request = {
+        "model": source.identity,
+        "tokenizer": tokenizer_identity(tokenizer) if tokenizer is not None else "own",
+        "corpus": corpus.sha256,
+        "layers": layers if isinstance(layers, str) else [str(layer) for layer in layers],
+        "pooling": wanted,
+        "views": view_plan.identity() if view_plan else None,
+        "special_tokens": special_tokens,
+        "drop_first_token": drop_first_token,
+        "token_metrics": sorted(token_metrics),
+        "keep_tokens": keep_tokens,
+        "max_length": max_length,
+        "dtype": [dtype, device],
+        "structure": [blocks, final_norm],
+    }
+    hit = finished_cache(target, request)
+    if hit is not None:
+        listener.hit(hit)
+        return hit
+    loaded = load_model(
+        source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=max_length,
+        revision=revision, allow_pickle=allow_pickle,
+    )  # fmt: skip
+    backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
+    chosen = backbone.layers(layers)
+    streams = make_streams(corpus, view_plan, loaded)
+    policy, poolings, sinks = _token_policy(
+        backbone, streams[0].table, wanted, special_tokens, drop_first_token, loaded, batch_tokens
+    )
+    widths = {layer.name: backbone.width(layer) for layer in chosen}
+    content = Content(widths, poolings, policy, tuple(token_metrics), keep_tokens, streams)
+    job = Job(backbone, chosen, content, batch_tokens)
+    resolved = {
+        "layers": list(widths),
+        "pooling": poolings,
+        "sinks": [list(policy.sinks.positions), list(policy.sinks.token_ids)],
+        "tokenizer": tokenizer_identity(loaded.tokenizer),
+        "dtype": loaded.dtype,
+        "max_length": loaded.max_length,
+    }
+    views_stored = list(view_plan.names) if view_plan else []
+    layout = {
+        "identity": request | resolved,
+        "request_sha256": json_sha256(request),
+        "model": {"name": source.name, **_structure_of(backbone)},
+        "corpus": {
+            "name": corpus.name,
+            "sha256": corpus.sha256,
+            "pairs": corpus.is_pairs,
+            "notes": list(corpus.notes),
+        },
+        "rows": corpus.n_texts,
+        "layers": list(widths),
+        "widths": widths,
+        "poolings": poolings,
+        "views": views_stored,
+        "token_metrics": sorted(token_metrics),
+        "sinks": sinks.as_dict() if sinks else None,
+        "planned_shards": len(job.bounds),
+        "versions": versions(),
+    }
+    with CacheWriter(target, layout, overwrite=overwrite) as writer:
+        plan = Plan(
+            model=source.name,
+            rows=corpus.n_texts,
+            unique=sum(len(stream.first_row) for stream in streams),
+            tokens=content.n_tokens,
+            truncated=int(streams[0].spread(streams[0].table.truncated).sum()),
+            max_length=loaded.max_length,
+            layers=list(widths),
+            poolings=poolings,
+            views=views_stored,
+            bytes=int(content.row_bytes.sum()),
+            shards=len(job.bounds),
+            finished_shards=len(writer.finished),
+            sinks=sinks,
+            notes=corpus.notes,
+        )
+        check_space(target, plan)
+        listener.plan(plan)
+        job.run(writer, listener)
+        writer.finish(rows_frame(corpus, content, writer.nonfinite))
+    return LayerCache(target)
+
+
+def _structure_of(backbone: Backbone) -> dict[str, Any]:
+    structure = backbone.structure
+    return {
+        "class": type(backbone.model).__name__,
+        "n_blocks": structure.n_blocks,
+        "blocks": structure.blocks_path,
+        "final_norm": structure.norm_path,
+    }
+
+
+def _token_policy(
+    backbone: Backbone,
+    table: TokenTable,
+    wanted: list[str],
+    special_tokens: SpecialTokens,
+    drop_first_token: bool,
+    loaded: LoadedModel,
+    token_budget: int,
+) -> tuple[TokenPolicy, list[str], SinkReport | None]:
+    """Which tokens count, with sinks looked for where a pooling needs them, and the poolings."""
+    cls_token_id = loaded.tokenizer.cls_token_id
+    if "cls" in wanted and cls_token_id is None:
+        raise UsageError(
+            "pooling 'cls': this model's tokenizer has no classification token; use first or last"
+        )
+    if not {"auto", "mean-nosink"} & set(wanted):
+        return TokenPolicy(special_tokens, drop_first_token, SinkRule(), cls_token_id), wanted, None
+    sinks = find_sinks(backbone, table, token_budget=token_budget)
+    policy = TokenPolicy(special_tokens, drop_first_token, sinks.rule, cls_token_id)
+    sets = policy.token_sets(table)
+    has_sinks = bool((sets["kept"] & ~sets["nosink"]).any())
+    automatic = ["mean", "mean-nosink"] if has_sinks else ["mean"]
+    return policy, automatic if wanted == ["auto"] else wanted, sinks

@@ -1,0 +1,87 @@
+"""Streams of texts through the model: the corpus itself and each view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerscope.corpus import Corpus
+from layerscope.errors import UsageError
+from layerscope.models import LoadedModel
+from layerscope.tokens import TokenTable, tokenize
+from layerscope.views import ViewPlan
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One text a row, each distinct text once.
+
+    Attributes:
+        folder: where its shards go.
+        table: tokens of the distinct texts.
+        text_of: (n,) number of each row's text in the table, -1 where the row is empty.
+        first_row: (texts,) first row that has the text, ascending.
+    """
+
+    folder: str
+    table: TokenTable
+    text_of: NDArray[np.int64]
+    first_row: NDArray[np.int64]
+
+    @property
+    def prefix(self) -> str:
+        """What names of a view's layers and poolings start with; empty for the corpus itself."""
+        return self.folder.removeprefix("views/") + "/" if self.folder.startswith("views/") else ""
+
+    def spread(self, per_text: NDArray[Any]) -> NDArray[Any]:
+        """A value of each text (texts,) as one of each row (n,); 0 for empty rows."""
+        return np.append(per_text, np.zeros(1, dtype=per_text.dtype))[self.text_of]
+
+    def new_texts(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Numbers of the texts that occur first in rows [start, stop) and have at least one token."""
+        low, high = np.searchsorted(self.first_row, [start, stop])
+        texts = np.arange(low, high, dtype=np.int64)
+        return texts[self.table.lengths[texts] > 0]
+
+
+def make_view_plan(corpus: Corpus, views: int, seed: int) -> ViewPlan | None:
+    """Which views of the corpus to embed: edits of each text, its second wording, or none."""
+    if views < 0:
+        raise UsageError(f"--views is {views}: it must be 0 or more")
+    if "view_text" in corpus.rows.columns:
+        if views:
+            raise UsageError("--views and --view-column exclude each other: choose one source of views")
+        return ViewPlan(kind="column")
+    return ViewPlan(kind="augment", count=views, seed=seed) if views else None
+
+
+def make_streams(corpus: Corpus, view_plan: ViewPlan | None, loaded: LoadedModel) -> list[Stream]:
+    """The corpus and its views, tokenized."""
+    empty = corpus.rows["empty"].to_numpy(dtype=bool)
+    streams = [_make_stream("embeddings", corpus.texts, empty, loaded)]
+    if view_plan is not None:
+        is_column = view_plan.kind == "column"
+        column = corpus.rows["view_text"].tolist() if is_column else None
+        blank = empty | corpus.rows["view_empty"].to_numpy(dtype=bool) if is_column else empty
+        for name, texts in view_plan.texts(corpus.texts, column).items():
+            streams.append(_make_stream(f"views/{name}", texts, blank, loaded))
+    return streams
+
+
+def _make_stream(folder: str, texts: Sequence[str], empty: NDArray[np.bool_], loaded: LoadedModel) -> Stream:
+    numbers: dict[str, int] = {}
+    first_row = []
+    text_of = np.full(len(texts), -1, dtype=np.int64)
+    for row, text in enumerate(texts):
+        if empty[row]:
+            continue
+        if text not in numbers:
+            numbers[text] = len(numbers)
+            first_row.append(row)
+        text_of[row] = numbers[text]
+    table = tokenize(loaded.tokenizer, list(numbers), loaded.max_length)
+    return Stream(folder, table, text_of, np.asarray(first_row, dtype=np.int64))

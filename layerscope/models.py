@@ -1,0 +1,304 @@
+"""Getting a model and its tokenizer, and knowing exactly which model it is.
+
+A model is a hub id, a folder, a GGUF file, or an object that is already loaded. Its identity is a
+content hash of the weights (for the hub: the commit), so that retrained weights under the same
+name are another model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from layerscope.errors import ModelError, UsageError
+from layerscope.files import file_sha256, json_sha256
+
+DType = Literal["auto", "float32", "bfloat16"]
+DTYPES = ("auto", "float32", "bfloat16")
+_WEIGHTS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from, and what identifies it.
+
+    Attributes:
+        name: what to call it in frames and reports.
+        identity: what decides that two models are the same: kind, and commit or content hash.
+        location: hub id or folder to load from; ``None`` for an object.
+        gguf_file: file name inside the folder, for GGUF.
+    """
+
+    name: str
+    identity: dict[str, Any]
+    location: str | None = None
+    gguf_file: str | None = None
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A base model and a copy of its tokenizer.
+
+    Attributes:
+        model: the model without a task head.
+        tokenizer: a private copy; the caller's is left alone.
+        max_length: the most tokens that the model takes, special tokens included.
+        dtype: of the weights, as ``float32``.
+    """
+
+    model: Any
+    tokenizer: Any
+    max_length: int
+    dtype: str
+
+
+def find_model(model: Any, revision: str | None = None) -> ModelSource:
+    """Say which model ``model`` is, without loading its weights into memory.
+
+    Raises:
+        ModelError: no such folder, no weights in it, or a hub id that cannot be reached.
+    """
+    if not isinstance(model, str | Path):
+        return _object_source(model)
+    path = Path(model).expanduser()
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ModelError(f"{path} is a file: give a model folder, a .gguf file or a hub id")
+        return _folder_source(path.parent, [path], gguf_file=path.name)
+    if path.is_dir():
+        return _folder_source(path, _weights_in(path), gguf_file=_gguf_in(path))
+    if _looks_like_a_path(str(model)):
+        raise ModelError(f"no model folder at {path}: give an existing folder, a .gguf file or a hub id")
+    return _hub_source(str(model), revision)
+
+
+def _looks_like_a_path(name: str) -> bool:
+    return name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    weights = sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern))
+    if not weights:
+        raise ModelError(
+            f"the model folder {folder} holds no weights (looked for {', '.join(_WEIGHTS)}): "
+            "give the folder that from_pretrained would load"
+        )
+    return weights
+
+
+def _gguf_in(folder: Path) -> str | None:
+    """The GGUF file to load where a folder has no config of its own."""
+    if (folder / "config.json").is_file():
+        return None
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) != 1:
+        raise ModelError(
+            f"the model folder {folder} has no config.json: give a folder saved by save_pretrained, "
+            "or the path of one .gguf file"
+        )
+    return files[0].name
+
+
+def _folder_source(folder: Path, weights: list[Path], gguf_file: str | None) -> ModelSource:
+    described = [
+        *weights,
+        *sorted(folder.glob("*.json")),
+        *sorted(folder.glob("*.txt")),
+        *sorted(folder.glob("*.model")),
+    ]
+    digest = json_sha256([[file.name, file_sha256(file)] for file in dict.fromkeys(described)])
+    name = _folder_name(folder) if gguf_file is None else Path(gguf_file).stem
+    return ModelSource(name, {"kind": "folder", "content": digest}, str(folder), gguf_file)
+
+
+def _folder_name(folder: Path) -> str:
+    """A telling name: the folder's, or its parent's where the folder is just called 'model'."""
+    resolved = folder.resolve()
+    return resolved.parent.name if resolved.name in ("model", "checkpoint") else resolved.name
+
+
+def _hub_source(name: str, revision: str | None) -> ModelSource:
+    with _quiet(), _hub_errors(name):
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(name, revision=revision)
+    commit = getattr(config, "_commit_hash", None)
+    return ModelSource(name, {"kind": "hub", "repo": name, "commit": commit or revision or "unknown"}, name)
+
+
+def _object_source(model: Any) -> ModelSource:
+    if not hasattr(model, "state_dict") or not hasattr(model, "config"):
+        raise UsageError(
+            f"a model must be a hub id, a folder or a loaded transformers model, not {type(model).__name__}"
+        )
+    digest = hashlib.sha256(json.dumps(model.config.to_dict(), sort_keys=True, default=str).encode())
+    for key, tensor in sorted(model.state_dict().items()):
+        import torch
+
+        flat = tensor.detach().cpu().contiguous().view(-1)
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
+    name = getattr(model.config, "_name_or_path", "") or type(model).__name__
+    return ModelSource(Path(name).name, {"kind": "object", "content": digest.hexdigest()})
+
+
+def load_model(
+    source: ModelSource,
+    model: Any = None,
+    *,
+    tokenizer: Any = None,
+    dtype: DType = "auto",
+    device: str = "auto",
+    max_length: int | None = None,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+) -> LoadedModel:
+    """Load the model that ``source`` describes; a model that is already loaded is used as it is.
+
+    Args:
+        source: from ``find_model``.
+        model: the loaded model, where ``source`` is one.
+        tokenizer: needed with a loaded model; otherwise the model's own.
+        dtype: ``auto`` is float32 on a CPU and bfloat16 on a GPU where the checkpoint is in half precision.
+        device: ``auto`` takes a GPU where there is one; a loaded model stays where it is.
+        max_length: the user's limit in tokens.
+        revision: branch, tag or commit on the hub.
+        allow_pickle: also load weights that are not safetensors or GGUF.
+
+    Raises:
+        ModelError: weights missing or unreadable, or no tokenizer.
+    """
+    if max_length is not None and max_length < 1:
+        raise UsageError(f"--max-length is {max_length}: it must be at least 1")
+    if source.location is None:
+        if tokenizer is None:
+            raise UsageError("a loaded model needs its tokenizer too: pass tokenizer=")
+        base, own = _without_head(model), copy.deepcopy(tokenizer)
+    else:
+        base = _load_weights(source, _device(device), dtype, revision, allow_pickle)
+        own = copy.deepcopy(tokenizer) if tokenizer is not None else _load_tokenizer(source, revision)
+    limit = _length_limit(base, own, source.location)
+    return LoadedModel(base, own, min(limit, max_length or limit), str(base.dtype).removeprefix("torch."))
+
+
+def _without_head(model: Any) -> Any:
+    base = getattr(model, "base_model", model)
+    return base.get_encoder() if getattr(base.config, "is_encoder_decoder", False) else base
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"--device {name} cannot be used here: {_first_line(error)}") from error
+    return name
+
+
+def _load_weights(
+    source: ModelSource, device: str, dtype: DType, revision: str | None, allow_pickle: bool
+) -> Any:
+    import torch
+
+    options: dict[str, Any] = {"dtype": torch.float32 if dtype == "auto" and device == "cpu" else dtype}
+    if source.gguf_file is None:
+        options["use_safetensors"] = None if allow_pickle else True
+    else:
+        _require_gguf()
+        options["gguf_file"] = source.gguf_file
+    with _quiet(), _hub_errors(str(source.location)):
+        from transformers import AutoModel
+
+        model, report = AutoModel.from_pretrained(
+            str(source.location), revision=revision, output_loading_info=True, **options
+        )
+    missing = [key for key in report["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise ModelError(
+            f"{source.name}: {len(missing)} weights are not in the checkpoint (first: {sorted(missing)[0]}), "
+            "so they would be random; check that the folder is complete"
+        )
+    base = _without_head(model)
+    if dtype == "auto" and base.dtype == torch.float16:
+        base = base.to(torch.bfloat16)
+    return base.to(device)
+
+
+def _require_gguf() -> None:
+    import importlib.util
+
+    absent = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if absent:
+        raise ModelError(f"a GGUF file needs {' and '.join(absent)}: pip install 'layerscope[gguf]'")
+
+
+def _load_tokenizer(source: ModelSource, revision: str | None) -> Any:
+    options = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
+    with _quiet(), _hub_errors(str(source.location)):
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(source.location, revision=revision, **options)
+
+
+def _length_limit(model: Any, tokenizer: Any, location: str | None) -> int:
+    """The least of what tokenizer, position embeddings and a sentence-transformers config allow."""
+    limits = [int(tokenizer.model_max_length)]
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        limits.append(positions - _position_offset(model))
+    settings = Path(location or "") / "sentence_bert_config.json"
+    if location and settings.is_file():
+        declared = json.loads(settings.read_text(encoding="utf-8")).get("max_seq_length")
+        limits += [declared] if isinstance(declared, int) else []
+    return min(limits)
+
+
+def _position_offset(model: Any) -> int:
+    """How many positions are lost because counting starts after the padding index (RoBERTa's way)."""
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return int(module.padding_idx) + 1
+    return 0
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and advice off the terminal while something loads."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
+    """Turn what transformers and the hub client raise into one line."""
+    try:
+        yield
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        if Path(name).exists():
+            raise ModelError(f"cannot load the model in {name}: {_first_line(error)}") from error
+        raise ModelError(
+            f"cannot load '{name}': it is no local folder, and the Hugging Face hub was tried in vain "
+            f"({_first_line(error)}); check the id and the network, or give the path of a model folder"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

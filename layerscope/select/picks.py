@@ -1,0 +1,107 @@
+"""Picks frame: one pick a criterion and pooling, and the depth rules that it must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from layerscope.errors import FrameError, UsageError, nearest
+from layerscope.frames import PICK_COLUMNS, as_frame
+from layerscope.layers import as_layer_order
+from layerscope.select.selector import Direction, LayerSelector
+
+DEFAULT_CRITERION = "dataset_entropy"
+BASELINES: dict[str, float] = {"last layer": 1.0, "middle layer": 1 / 2, "2/3 depth": 2 / 3}
+
+
+def pick_layers(
+    frame: pd.DataFrame,
+    criteria: Sequence[str] | None = None,
+    directions: Mapping[str, Direction] | None = None,
+) -> pd.DataFrame:
+    """Pick a layer by every criterion within every pooling, and by depth alone for comparison.
+
+    Args:
+        frame: a metrics frame, of one or several models and corpora.
+        criteria: names of metrics, the decisive one first; where not given all that the frame has,
+            with ``DEFAULT_CRITERION`` first.
+        directions: by criterion, where it shall not be the metric's own.
+
+    Returns:
+        A frame with the columns ``PICK_COLUMNS``. A criterion with no value at any layer has no
+        ``layer_name``, and a ``reason``.
+
+    Raises:
+        UsageError: a criterion that the frame does not hold.
+    """
+    known = list(dict.fromkeys(frame["metric"]))
+    chosen = list(dict.fromkeys(criteria or sorted(known, key=lambda name: name != DEFAULT_CRITERION)))
+    for name in chosen:
+        if name not in known:
+            raise UsageError(f"the frame holds no metric '{name}': {nearest(name, known)}")
+    records: list[dict[str, Any]] = []
+    keys = [key for key in ("model", "corpus") if key in frame]
+    for names, group in frame.groupby(keys, sort=False) if keys else [((), frame)]:
+        place = dict(zip(keys, names, strict=True))
+        records += [place | record for record in _criteria(group, chosen, directions or {})]
+        records += [place | record for record in _baselines(group)]
+    return as_frame(records, PICK_COLUMNS)
+
+
+def _criteria(
+    group: pd.DataFrame, criteria: list[str], directions: Mapping[str, Direction]
+) -> list[dict[str, Any]]:
+    records = []
+    for criterion in criteria:
+        rows = group[group["metric"] == criterion]
+        for pooling in dict.fromkeys(rows["pooling"]):
+            within = rows[rows["pooling"] == pooling]
+            for variant in dict.fromkeys(within["variant"]) if "variant" in within else [None]:
+                selector = LayerSelector(criterion, directions.get(criterion), pooling, variant)
+                try:
+                    records.append(selector.fit(within).as_record())
+                except FrameError as error:
+                    records.append(
+                        {"kind": "criterion", "criterion": criterion, "metric": criterion, "pooling": pooling,
+                         "variant": variant, "clear": False, "reason": str(error)}
+                    )  # fmt: skip
+    return records
+
+
+def _baselines(group: pd.DataFrame) -> list[dict[str, Any]]:
+    """Layers that depth alone picks, for every pooling."""
+    records = []
+    for pooling in _vector_poolings(group):
+        within = group[group["pooling"] == pooling].drop_duplicates("layer_name")
+        for rule in BASELINES:
+            chosen = within[
+                within["layer_name"] == baseline_layer(rule, list(within["layer_name"]), within)
+            ].iloc[0]
+            records.append(
+                {"kind": "baseline", "criterion": rule, "pooling": pooling, "layer": int(chosen["layer"]),
+                 "layer_name": chosen["layer_name"], "depth": float(chosen["depth"]), "clear": False,
+                 "reason": ""}
+            )  # fmt: skip
+    return records
+
+
+def _vector_poolings(group: pd.DataFrame) -> list[str]:
+    """Poolings that give vectors; the token sets of token metrics only where there are no others."""
+    names = list(dict.fromkeys(group["pooling"].astype(str)))
+    return [name for name in names if not name.startswith("tokens")] or names
+
+
+def baseline_layer(rule: str, names: Sequence[str], depths: pd.DataFrame) -> str:
+    """The layer that a depth rule picks among ``names``.
+
+    ``last layer`` is what the model returns: the final norm where there is one. The others take the
+    block nearest to their share of the depth, the deeper of two that are equally near.
+    """
+    ordered = as_layer_order(names)
+    if rule == "last layer":
+        return ordered[-1]
+    blocks = [name for name in ordered if name.startswith("block.")] or ordered
+    depth_of = dict(zip(depths["layer_name"], depths["depth"], strict=True))
+    return min(blocks, key=lambda name: (round(abs(depth_of[name] - BASELINES[rule]), 9), -depth_of[name]))

@@ -1,0 +1,200 @@
+"""LayerSelector: the best layer by one criterion, with its runner-up and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from layerscope.errors import FrameError, UsageError, nearest
+from layerscope.metrics import METRICS
+from layerscope.resampling import interval
+
+Direction = Literal["higher", "lower"]
+
+_PREFERRED = ("mean-nosink", "tokens-nosink")
+
+
+class LayerSelector(BaseEstimator):  # type: ignore[misc]
+    """Pick the layer with the highest or lowest value of one metric, without labels.
+
+    A layer whose value is missing is never picked.
+
+    Args:
+        criterion: name of a metric in the frame.
+        direction: ``higher`` or ``lower``; the metric's own where not given.
+        pooling: which pooling to choose within; where not given and there are several, the one
+            without attention sinks, else the first in the frame.
+        variant: which recipe of the metric, where the frame has several.
+
+    Attributes:
+        layer_: name of the picked layer.
+        layer_index_: how many blocks have run there.
+        depth_: share of the blocks that have run there.
+        value_: the criterion's value there.
+        runner_up_: name of the second best layer, ``None`` where there is no other.
+        ranking_: frame of all layers, best first.
+        support_: share of the resamples in which this layer is best; NaN without resamples.
+        difference_: the pick's value less the runner-up's, with its 95 % interval (value, low, high).
+        clear_: whether that interval excludes zero and most resamples agree; false without resamples.
+        direction_: the direction used.
+        pooling_: the pooling used.
+        variant_: the recipe used.
+        n_layers_: how many layers had a value.
+
+    Source: Skean et al. 2025 for picking a layer by a label-free metric; the direction is a choice.
+
+    >>> frame = pd.DataFrame(
+    ...     {"layer": [0, 1], "layer_name": ["embed", "block.1"], "depth": [0.0, 1.0], "pooling": "mean",
+    ...      "metric": "dataset_entropy", "value": [1.0, 2.0]}
+    ... )
+    >>> LayerSelector("dataset_entropy", direction="higher").fit(frame).layer_
+    'block.1'
+    """
+
+    def __init__(
+        self,
+        criterion: str = "dataset_entropy",
+        direction: Direction | None = None,
+        pooling: str | None = None,
+        variant: str | None = None,
+    ) -> None:
+        self.criterion = criterion
+        self.direction = direction
+        self.pooling = pooling
+        self.variant = variant
+
+    def fit(self, frame: pd.DataFrame, y: object = None) -> Self:
+        """Choose from a metrics frame of one model and corpus.
+
+        Args:
+            frame: as ``analyze`` returns it.
+            y: ignored, present for scikit-learn's conventions.
+
+        Raises:
+            UsageError: the criterion, direction, pooling or variant is not known or not unique.
+            FrameError: no layer has a value, or the frame holds several models or corpora.
+        """
+        self.direction_ = self._direction()
+        candidates = self._candidates(frame)
+        self.pooling_ = str(candidates["pooling"].iloc[0])
+        self.variant_ = str(candidates["variant"].iloc[0]) if "variant" in candidates else ""
+        self.ranking_ = candidates.sort_values(
+            "value", ascending=self.direction_ == "lower", kind="stable"
+        ).reset_index(drop=True)
+        best = self.ranking_.iloc[0]
+        self.layer_ = str(best["layer_name"])
+        self.layer_index_ = int(best["layer"])
+        self.depth_ = float(best["depth"])
+        self.value_ = float(best["value"])
+        self.n_layers_ = len(self.ranking_)
+        self.runner_up_ = str(self.ranking_["layer_name"].iloc[1]) if self.n_layers_ > 1 else None
+        self.support_, self.difference_ = self._certainty()
+        _, low, high = self.difference_
+        self.clear_ = bool((low > 0 or high < 0) and self.support_ > 0.5)
+        return self
+
+    def _direction(self) -> Direction:
+        if self.direction is not None:
+            if self.direction not in ("higher", "lower"):
+                raise UsageError(f"direction is '{self.direction}': it must be higher or lower")
+            return self.direction
+        for spec in METRICS:
+            if spec.name == self.criterion:
+                return spec.direction
+        raise UsageError(
+            f"which end of '{self.criterion}' is better is not known: give direction=, or a metric that is "
+            f"({nearest(self.criterion, [spec.name for spec in METRICS])})"
+        )
+
+    def _candidates(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows to choose from: one value a layer."""
+        for column in ("model", "corpus"):
+            if column in frame and frame[column].nunique() > 1:
+                names = ", ".join(map(str, frame[column].unique()))
+                raise FrameError(
+                    f"the frame holds several values of {column} ({names}): choose one and fit again"
+                )
+        metrics = list(dict.fromkeys(frame["metric"]))
+        if self.criterion not in metrics:
+            raise UsageError(
+                f"the frame holds no metric '{self.criterion}': {nearest(self.criterion, metrics)}"
+            )
+        rows = frame[frame["metric"] == self.criterion]
+        rows = _narrow(rows, "pooling", self.pooling, prefer=_PREFERRED)
+        if "variant" in rows:
+            rows = _narrow(rows, "variant", self.variant, prefer=())
+        if rows["layer_name"].duplicated().any():
+            raise FrameError(f"the frame holds several values of '{self.criterion}' for one layer")
+        defined = rows[rows["value"].notna()]
+        if defined.empty:
+            reasons = [
+                str(reason) for reason in rows.get("reason", pd.Series(dtype=str)).dropna().unique() if reason
+            ]
+            raise FrameError(
+                f"no layer has a value of '{self.criterion}': {'; '.join(reasons) or 'all are missing'}"
+            )
+        return defined
+
+    def _certainty(self) -> tuple[float, tuple[float, float, float]]:
+        """Support, and the difference to the runner-up with its interval."""
+        missing = float("nan")
+        draws = draws_by_layer(self.ranking_)
+        if draws is None or self.n_layers_ < 2:
+            return missing, (missing, missing, missing)
+        sign = 1.0 if self.direction_ == "higher" else -1.0
+        ranked = np.where(np.isnan(draws), -np.inf, sign * draws)
+        support = float(np.mean(np.argmax(ranked, axis=1) == 0))
+        difference = self.value_ - float(self.ranking_["value"].iloc[1])
+        return support, (difference, *interval(difference, draws[:, 0] - draws[:, 1]))
+
+    def as_record(self) -> dict[str, Any]:
+        """The pick as one row of a picks frame."""
+        check_is_fitted(self, "layer_")
+        runner_up_value = float(self.ranking_["value"].iloc[1]) if self.runner_up_ else float("nan")
+        return {
+            "kind": "criterion",
+            "criterion": self.criterion,
+            "metric": self.criterion,
+            "variant": self.variant_,
+            "direction": self.direction_,
+            "pooling": self.pooling_,
+            "layer": self.layer_index_,
+            "layer_name": self.layer_,
+            "depth": self.depth_,
+            "value": self.value_,
+            "runner_up": self.runner_up_,
+            "runner_up_value": runner_up_value,
+            "support": self.support_,
+            "clear": self.clear_,
+            "reason": "",
+        }
+
+
+def _narrow(rows: pd.DataFrame, column: str, wanted: str | None, prefer: tuple[str, ...]) -> pd.DataFrame:
+    """Rows with one value of ``column``: the wanted one, or the only or preferred one."""
+    known = list(dict.fromkeys(rows[column].astype(str)))
+    if wanted is None:
+        preferred = [name for name in prefer if name in known]
+        if len(known) > 1 and column == "variant":
+            raise UsageError(
+                f"the frame holds several variants of this metric: choose one with variant= ({known})"
+            )
+        wanted = (preferred or known)[0]
+    if wanted not in known:
+        raise UsageError(f"the frame holds no {column} '{wanted}': {nearest(wanted, known)}")
+    return rows[rows[column].astype(str) == wanted]
+
+
+def draws_by_layer(rows: pd.DataFrame) -> NDArray[np.float64] | None:
+    """The resampled values of the layers in ``rows``, (draws, layers); ``None`` where any are missing."""
+    if "draws" not in rows or rows["draws"].isna().any():
+        return None
+    columns = [np.asarray(draws, dtype=np.float64) for draws in rows["draws"]]
+    if len({len(column) for column in columns}) != 1 or not len(columns[0]):
+        return None
+    return np.stack(columns, axis=1)
