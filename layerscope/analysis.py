@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from layerscope.cache import LayerCache
 from layerscope.errors import UsageError, nearest
-from layerscope.frames import METRIC_COLUMNS, as_frame
+from layerscope.frames import METRIC_COLUMNS, as_frame, not_finite
 from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
 from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
 
@@ -94,11 +94,12 @@ def analyze(
 def _chosen_specs(metrics: Sequence[str | MetricSpec] | None) -> list[MetricSpec]:
     if metrics is None:
         return list(METRICS)
-    return [spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in metrics]
+    specs = [spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in metrics]
+    return list(dict.fromkeys(specs))
 
 
 def _chosen_poolings(cache: LayerCache, pooling: Sequence[str] | None) -> list[str]:
-    chosen = cache.poolings if pooling is None else list(pooling)
+    chosen = cache.poolings if pooling is None else list(dict.fromkeys(pooling))
     for name in chosen:
         if name not in cache.poolings:
             raise UsageError(f"the cache holds no pooling '{name}': {nearest(name, cache.poolings)}")
@@ -115,6 +116,7 @@ class _Rows:
             keep &= rows["duplicate_of"].isna().to_numpy()
         self._keep = keep
         self._undefined = [frozenset(names.split(",")) for names in rows["undefined"]]
+        self._nonfinite = [frozenset(names.split(",")) for names in rows["nonfinite"]]
         self._units = rows["pair"].to_numpy(dtype=np.int64) if "pair" in rows else np.arange(len(rows))
 
     def usable(self, pooling: str | None = None, views: Iterable[str] = ()) -> NDArray[np.int64]:
@@ -122,6 +124,10 @@ class _Rows:
         needed = {f"{view}/{pooling}" for view in views} | ({pooling} if pooling else set())
         defined = np.array([needed.isdisjoint(names) for names in self._undefined], dtype=bool)
         return np.flatnonzero(self._keep & defined)
+
+    def broken(self, rows: NDArray[np.int64], layer_name: str) -> NDArray[np.bool_]:
+        """Which of ``rows`` are not finite at that layer though the text has tokens; (m,)."""
+        return np.array([layer_name in self._nonfinite[row] for row in rows], dtype=bool)
 
     def units(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """What is resampled together: the rows of a pair."""
@@ -191,8 +197,7 @@ def _values(
     width = stack[0].shape[1]
     broken = np.flatnonzero(~np.all([np.isfinite(part).all(axis=1) for part in stack], axis=0))
     if broken.size:
-        more = f" and {broken.size - 1} more" if broken.size > 1 else ""
-        return _Found(float("nan"), _NONE, width=width, reason=f"not finite: row {usable[broken[0]]}{more}")
+        return _Found(float("nan"), _NONE, width=width, reason=not_finite(usable[broken].tolist()))
     value, reason = _evaluate(spec, stack, seed)
     if reason:
         return _Found(float("nan"), _NONE, width=width, reason=reason)
@@ -259,14 +264,16 @@ def _token_records(
         values = wide.to_numpy(dtype=np.float64)[usable]
         resampled = bootstrap_means(values, draws, seed) if len(usable) else np.empty((0, values.shape[1]))
         for column, layer_name in enumerate(cache.layers):
-            present = values[:, column][~np.isnan(values[:, column])]
-            found = (
-                _Found(
-                    float(present.mean()), resampled[:, column], width=cache.manifest["widths"][layer_name]
-                )
-                if present.size
-                else _Found(float("nan"), _NONE, reason="undefined for every text")
-            )
+            missing = np.isnan(values[:, column])
+            present = values[~missing, column]
+            broken = usable[missing & rows.broken(usable, layer_name)]
+            width = cache.manifest["widths"][layer_name]
+            if broken.size:
+                found = _Found(float("nan"), _NONE, width=width, reason=not_finite(broken.tolist()))
+            elif present.size:
+                found = _Found(float(present.mean()), resampled[:, column], width=width)
+            else:
+                found = _Found(float("nan"), _NONE, width=width, reason="undefined for every text")
             yield _record(cache, layer_name, str(token_set), spec, found) | {"n": int(present.size)}
 
 

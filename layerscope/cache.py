@@ -359,13 +359,14 @@ class CacheWriter:
             token_metrics: a frame, or ``None``.
             nonfinite: by row number, the layers with a value that is not finite.
         """
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         files = {}
         for folder, named in tensors.items():
             target = self.path / folder / f"{number:05d}.safetensors"
             make_folder(target.parent)
-            write_atomic(target, lambda temporary, named=named: save_file(named, temporary))  # type: ignore[misc]
+            content = save(named)  # as bytes: safetensors' own writing hides why a disk refuses
+            write_atomic(target, lambda temporary, content=content: _write_bytes(temporary, content))  # type: ignore[misc]
             files[f"{folder}/{target.name}"] = file_sha256(target)
         if token_metrics is not None:
             target = self.path / "token_metrics" / f"{number:05d}.parquet"
@@ -390,6 +391,10 @@ class CacheWriter:
         write_atomic(target, lambda temporary: rows.to_parquet(temporary, index=False))
         self._manifest |= {"status": "complete", "rows_sha256": file_sha256(target)}
         write_json(self.path / _MANIFEST, self._manifest)
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def find_manifest(folder: Path) -> dict[str, Any] | None:

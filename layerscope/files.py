@@ -55,7 +55,8 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
             temporary.replace(path)
             _flush_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # so that this never hides what went wrong
+            temporary.unlink()
 
 
 def _flush_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ draw by draw. The CSV leaves it out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,15 @@ _HOW = {
     "scores": "make one with 'layerscope evaluate sts CACHE'",
     "picks": "make one with 'layerscope select METRICS.parquet'",
 }
+
+
+def not_finite(rows: Sequence[int]) -> str:
+    """The reason where a layer has rows that are not finite.
+
+    >>> not_finite([3, 8])
+    'not finite: row 3 and 1 more'
+    """
+    return f"not finite: row {rows[0]}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
 
 
 def as_frame(records: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from layerscope.errors import UsageError, nearest
 
-_NAME = re.compile(r"(?P<site>block|normed)\.(?P<k>[0-9]+)")
-_SLICE = re.compile(r"(?P<start>-?[0-9]*):(?P<stop>-?[0-9]*)(?::(?P<step>-?[0-9]+))?")
+_NAME = re.compile(r"(?P<site>block|normed)\.(?P<k>0|[1-9][0-9]*)")
+_SLICE = re.compile(r"(?P<start>-?[0-9]+)?:(?P<stop>-?[0-9]+)?(?::(?P<step>-?[0-9]+))?")
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Layer:
 
     @property
     def sort_key(self) -> tuple[int, int]:
-        """Position in the order of computation: a normed layer follows its block."""
-        return (self.blocks, int(self.is_normed))
+        """Position in the order of computation: a normed layer follows its block, ``norm`` is last."""
+        return (self.blocks, int(self.is_normed) + int(self.name == "norm"))
 
 
 def make_layer(name: str, n_blocks: int) -> Layer:

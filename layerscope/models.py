@@ -177,6 +177,8 @@ def load_model(
     if max_length is not None and max_length < 1:
         raise UsageError(f"--max-length is {max_length}: it must be at least 1")
     if source.location is None:
+        if dtype != "auto" or device != "auto":
+            raise UsageError("a loaded model keeps its own dtype and device: convert it with model.to()")
         if tokenizer is None:
             raise UsageError("a loaded model needs its tokenizer too: pass tokenizer=")
         base, own = _without_head(model), copy.deepcopy(tokenizer)
@@ -288,10 +290,10 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hub_errors(name: str) -> Iterator[None]:
-    """Turn what transformers and the hub client raise into one line."""
+    """Turn what transformers, safetensors and the hub client raise into one line."""
     try:
         yield
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+    except Exception as error:  # loaders raise whatever their formats raise
         if Path(name).exists():
             raise ModelError(f"cannot load the model in {name}: {_first_line(error)}") from error
         raise ModelError(

@@ -27,7 +27,7 @@ def half_samples(units: NDArray[np.int64], draws: int, seed: int) -> list[NDArra
     Returns:
         ``draws`` sorted arrays of positions into ``units``.
 
-    >>> [part.tolist() for part in half_samples(np.array([0, 0, 1, 1]), draws=2, seed=1)]
+    >>> [part.tolist() for part in half_samples(np.array([0, 0, 1, 1]), draws=2, seed=2)]
     [[0, 1], [2, 3]]
     """
     rng = np.random.default_rng(seed)

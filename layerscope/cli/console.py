@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,11 +96,7 @@ def layer_figures(frame: pd.DataFrame, layers: Sequence[str], value: str = "valu
 
     Token metrics stand in the line of the mean over the same tokens.
     """
-    poolings = set(frame["pooling"])
-    joined = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
-    shown = frame.assign(
-        pooling=[joined[name] if joined.get(name) in poolings else name for name in frame["pooling"]]
-    )
+    shown = frame.assign(pooling=_beside_their_mean(frame["pooling"]))
     wide = shown.pivot_table(
         index=["layer_name", "pooling"], columns="metric", values=value, sort=False, dropna=False
     )
@@ -112,7 +108,29 @@ def layer_figures(frame: pd.DataFrame, layers: Sequence[str], value: str = "valu
         if (layer, pooling) in wide.index
     ]
     if metrics:
-        figures(["layer", "pooling"], metrics, rows, title)
+        _figures_of_poolings(["layer", "pooling"], metrics, rows, title)
+
+
+def _beside_their_mean(poolings: Iterable[str]) -> list[str]:
+    """Token sets named after the pooling that averages the same tokens, where it is among ``poolings``.
+
+    >>> _beside_their_mean(["mean", "tokens"]), _beside_their_mean(["last", "tokens"])
+    (['mean', 'mean'], ['last', 'tokens'])
+    """
+    names = list(poolings)
+    joined = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
+    return [joined[name] if joined.get(name) in names else name for name in names]
+
+
+def _figures_of_poolings(keys: list[str], columns: Sequence[str], rows: list[list[str]], title: str) -> None:
+    """Print figures; where there is only one pooling, it stands in the title and not in a column."""
+    at = keys.index("pooling")
+    poolings = {row[at] for row in rows}
+    if len(poolings) == 1:
+        title = f"{title} (pooling {poolings.pop()})".strip()
+        keys = keys[:at] + keys[at + 1 :]
+        rows = [row[:at] + row[at + 1 :] for row in rows]
+    figures(keys, columns, rows, title)
 
 
 _ARROWS = {"higher": "↑", "lower": "↓"}
@@ -121,6 +139,7 @@ _ARROWS = {"higher": "↑", "lower": "↓"}
 def pick_figures(picks: pd.DataFrame) -> None:
     """Print picks and depth rules, with what they cost where that is known."""
     scored = "cost" in picks
+    picks = picks.assign(pooling=_beside_their_mean(picks["pooling"]))
     rows = []
     for pick in picks.to_dict("records"):
         if not isinstance(pick["layer_name"], str):
@@ -131,17 +150,18 @@ def pick_figures(picks: pd.DataFrame) -> None:
             pick["criterion"] + arrow,
             pick["pooling"],
             pick["layer_name"],
-            "" if is_rule else pick["runner_up"] or "–",
+            *([number(pick["score"]), _cost(pick)] if scored else []),
             "" if is_rule else _percent(pick["support"]),
             "" if is_rule else ("yes" if pick["clear"] else "no"),
+            "" if is_rule else pick["runner_up"] or "–",
         ]
-        rows.append(row + ([number(pick["score"]), _cost(pick)] if scored else []))
-    columns = ["runner-up", "support", "clear"] + (["score", "cost [95 %]"] if scored else [])
-    figures(
-        ["pick by (↑ highest, ↓ lowest)", "pooling", "layer"],
+        rows.append(row)
+    columns = [*(["score", "cost [95 %]"] if scored else []), "support", "clear", "runner-up"]
+    _figures_of_poolings(
+        ["picked by", "pooling", "layer"],
         columns,
         rows,
-        "Layers picked without labels, and by depth",
+        "Picks without labels (↑ highest, ↓ lowest value), and by depth",
     )
 
 

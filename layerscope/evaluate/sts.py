@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerscope.cache import LayerCache
 from layerscope.errors import CorpusError, UsageError
-from layerscope.frames import SCORE_COLUMNS, as_frame
+from layerscope.frames import SCORE_COLUMNS, as_frame, not_finite
 from layerscope.resampling import interval
 
 Resample = Literal["auto", "pairs", "texts"]
@@ -32,6 +32,9 @@ def evaluate_sts(
 ) -> pd.DataFrame:
     """Spearman and Pearson correlation of cosine similarity with human scores, for every layer.
 
+    Pairs without a score, and with a text without a vector, are left out. A layer with a row that is not
+    finite has no value; the reason names the row.
+
     Args:
         cache: of a corpus of pairs.
         scores: (pairs,) human scores; read from the cache's rows where not given.
@@ -50,17 +53,22 @@ def evaluate_sts(
 
     Raises:
         CorpusError: the corpus has no pairs or no scores.
+        UsageError: scores of another shape, or a pooling that is not known.
 
     Source: Agirre et al. 2012 to 2016 (SemEval STS); Spearman as in MTEB (Muennighoff et al. 2023).
     """
+    if draws < 0:
+        raise UsageError(f"--draws is {draws}: it must be 0 or more")
     gold = _gold_scores(cache, scores, score_column)
     weights = _bootstrap_weights(cache, gold, draws, seed, resample)
     records: list[dict[str, Any]] = []
     for name in cache.poolings if pooling is None else list(pooling):
         for layer_name in cache.layers:
             vectors = np.asarray(cache.layer(layer_name, name), dtype=np.float64)
+            broken = _broken_rows(cache, layer_name, vectors)
+            reason = not_finite(broken) if broken else ""
             for variant in VARIANTS:
-                found = _correlations(vectors, gold, weights, variant)
+                found = _correlations(vectors, gold, weights, variant, reason)
                 records += [_record(cache, task, layer_name, name, variant) | part for part in found]
     return as_frame(records, SCORE_COLUMNS)
 
@@ -106,11 +114,22 @@ def _bootstrap_weights(
     return weights
 
 
+def _broken_rows(cache: LayerCache, layer_name: str, vectors: NDArray[np.float64]) -> list[int]:
+    """Rows that are not finite though the text has tokens, as rows of empty texts have not."""
+    flagged = np.array([layer_name in names.split(",") for names in cache.rows["nonfinite"]], dtype=bool)
+    return np.flatnonzero(flagged & ~np.isfinite(vectors).all(axis=1)).tolist()
+
+
 def _correlations(
-    vectors: NDArray[np.float64], gold: NDArray[np.float64], weights: NDArray[np.int64], variant: str
+    vectors: NDArray[np.float64],
+    gold: NDArray[np.float64],
+    weights: NDArray[np.int64],
+    variant: str,
+    reason: str,
 ) -> list[dict[str, Any]]:
-    """Records of both correlations of one layer, each with its interval."""
-    cosine, reason = _cosines(vectors, variant)
+    """Records of both correlations of one layer, each with its interval, or with the reason for none."""
+    cosine, why_none = _cosines(vectors, variant)
+    reason = reason or why_none
     usable = np.isfinite(gold) & np.isfinite(cosine)
     x, y, counts = cosine[usable], gold[usable], weights[:, usable]
     if not reason and len(x) < 2:
@@ -136,7 +155,7 @@ def _cosines(vectors: NDArray[np.float64], variant: str) -> tuple[NDArray[np.flo
         return np.full(
             len(vectors) // 2, np.nan
         ), "constant: every vector is zero" if present.any() else "no vectors"
-    norms = np.where(norms > 1e-12 * scale, norms, np.nan)
+    norms = np.where(present & (norms > 1e-12 * scale), norms, np.nan)
     unit = vectors / norms[:, None]
     return np.asarray(np.sum(unit[::2] * unit[1::2], axis=1)), ""
 
@@ -148,11 +167,11 @@ def _with_interval(
         return {"score": float("nan"), "ci_low": float("nan"), "ci_high": float("nan"), "reason": reason}
     score = float(correlate(x, y, np.ones((1, len(x))))[0])
     drawn = correlate(x, y, weights.astype(np.float64))
-    low, high = interval(score, drawn)
+    low, high = np.clip(interval(score, drawn), -1.0, 1.0)
     return {
         "score": score,
-        "ci_low": max(-1.0, low),
-        "ci_high": min(1.0, high),
+        "ci_low": float(low),
+        "ci_high": float(high),
         "reason": "",
         "draws": drawn.tolist() if drawn.size else None,
     }
@@ -165,14 +184,22 @@ def _pearson(
 
     ``x`` and ``y`` are (n,), or (b, n) where they differ from row to row.
     """
+    defined = _varies(x, weights) & _varies(y, weights)
     total = np.sum(weights, axis=1, keepdims=True)
     total = np.where(total > 0, total, np.nan)
     x = x - np.sum(weights * x, axis=1, keepdims=True) / total
     y = y - np.sum(weights * y, axis=1, keepdims=True) / total
     scale = np.sqrt(np.sum(weights * x * x, axis=1) * np.sum(weights * y * y, axis=1))
     out = np.full(len(weights), np.nan)
-    np.divide(np.sum(weights * x * y, axis=1), scale, out=out, where=scale > 0)
+    np.divide(np.sum(weights * x * y, axis=1), scale, out=out, where=defined & (scale > 0))
     return np.asarray(np.clip(out, -1.0, 1.0))
+
+
+def _varies(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether ``x`` has two values under each row of ``weights``; (b,). Exact, where a variance rounds."""
+    drawn = weights > 0
+    low = np.min(np.where(drawn, x, np.inf), axis=1)
+    return np.asarray(low < np.max(np.where(drawn, x, -np.inf), axis=1))
 
 
 def _spearman(

@@ -87,7 +87,7 @@ def _card(
         meaning=_POOLINGS.get(pooling, ""),
         place=place,
         layer=MISSING if first is None else str(first["layer_name"]),
-        sentences=_sentences(first, picked, labels, n_draws),
+        sentences=_sentences(first, picked, rules, labels, n_draws),
         choices=choices + _best(records),
         has_scores=has_scores,
     )
@@ -96,14 +96,35 @@ def _card(
 def _sentences(
     first: dict[str, Any] | None,
     picked: list[dict[str, Any]],
+    rules: Mapping[str, dict[str, Any]],
     labels: Mapping[str, str] | None,
     n_draws: int | None,
 ) -> list[str]:
     if first is None:
         reasons = [str(pick["reason"]) for pick in picked if not is_missing(pick.get("reason"))]
         return ["No layer was picked" + (f": {reasons[0]}." if reasons else ".")]
-    found = [_why(first, labels), _how_sure(first, n_draws), _worth(first), _agreement(first, picked)]
+    found = [
+        _why(first, labels),
+        _how_sure(first, n_draws),
+        _worth(first),
+        _against_rules(first, rules),
+        _agreement(first, picked),
+    ]
     return [sentence for sentence in found if sentence]
+
+
+def _against_rules(pick: dict[str, Any], rules: Mapping[str, dict[str, Any]]) -> str:
+    same = [name for name, rule in rules.items() if rule["layer_name"] == pick["layer_name"]]
+    if not same:
+        return ""
+    return f"The fixed rule “{same[0]}” takes the same layer, so here the criterion gains nothing over it."
+
+
+def _cost_text(pick: dict[str, Any]) -> str:
+    cost, low, high = (number(pick.get(name)) for name in ("cost", "cost_low", "cost_high"))
+    if cost == 0 or not math.isfinite(low):
+        return fixed(cost)
+    return f"{fixed(cost)} [{fixed(low)}, {fixed(high)}]"
 
 
 def _why(pick: dict[str, Any], labels: Mapping[str, str] | None) -> str:
@@ -176,7 +197,7 @@ def _choice(pick: dict[str, Any], labels: Mapping[str, str] | None, n_draws: int
         layer=MISSING if is_missing(layer) else str(layer),
         sure="a fixed rule" if rule else _short_sure(pick, n_draws),
         score=fixed(number(pick.get("score"))),
-        cost=fixed(number(pick.get("cost"))),
+        cost=_cost_text(pick),
         kind="baseline" if rule else "criterion",
     )
 

@@ -10,7 +10,7 @@ import pandas as pd
 from layerscope.errors import FrameError, UsageError, nearest
 from layerscope.frames import PICK_COLUMNS, as_frame
 from layerscope.layers import as_layer_order
-from layerscope.select.selector import Direction, LayerSelector
+from layerscope.select.selector import Direction, LayerSelector, labels
 
 DEFAULT_CRITERION = "dataset_entropy"
 BASELINES: dict[str, float] = {"last layer": 1.0, "middle layer": 1 / 2, "2/3 depth": 2 / 3}
@@ -43,7 +43,7 @@ def pick_layers(
             raise UsageError(f"the frame holds no metric '{name}': {nearest(name, known)}")
     records: list[dict[str, Any]] = []
     keys = [key for key in ("model", "corpus") if key in frame]
-    for names, group in frame.groupby(keys, sort=False) if keys else [((), frame)]:
+    for names, group in frame.groupby(keys, sort=False, dropna=False) if keys else [((), frame)]:
         place = dict(zip(keys, names, strict=True))
         records += [place | record for record in _criteria(group, chosen, directions or {})]
         records += [place | record for record in _baselines(group)]
@@ -58,7 +58,7 @@ def _criteria(
         rows = group[group["metric"] == criterion]
         for pooling in dict.fromkeys(rows["pooling"]):
             within = rows[rows["pooling"] == pooling]
-            for variant in dict.fromkeys(within["variant"]) if "variant" in within else [None]:
+            for variant in dict.fromkeys(labels(within, "variant")) if "variant" in within else [None]:
                 selector = LayerSelector(criterion, directions.get(criterion), pooling, variant)
                 try:
                     records.append(selector.fit(within).as_record())

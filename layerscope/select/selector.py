@@ -38,7 +38,8 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         value_: the criterion's value there.
         runner_up_: name of the second best layer, ``None`` where there is no other.
         ranking_: frame of all layers, best first.
-        support_: share of the resamples in which this layer is best; NaN without resamples.
+        support_: share of the resamples in which this layer is best, of those in which any layer has a
+            value; NaN where there are none.
         difference_: the pick's value less the runner-up's, with its 95 % interval (value, low, high).
         clear_: whether that interval excludes zero and most resamples agree; false without resamples.
         direction_: the direction used.
@@ -82,7 +83,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         self.direction_ = self._direction()
         candidates = self._candidates(frame)
         self.pooling_ = str(candidates["pooling"].iloc[0])
-        self.variant_ = str(candidates["variant"].iloc[0]) if "variant" in candidates else ""
+        self.variant_ = labels(candidates, "variant").iloc[0] if "variant" in candidates else ""
         self.ranking_ = candidates.sort_values(
             "value", ascending=self.direction_ == "lower", kind="stable"
         ).reset_index(drop=True)
@@ -148,7 +149,8 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             return missing, (missing, missing, missing)
         sign = 1.0 if self.direction_ == "higher" else -1.0
         ranked = np.where(np.isnan(draws), -np.inf, sign * draws)
-        support = float(np.mean(np.argmax(ranked, axis=1) == 0))
+        decided = ~np.isnan(draws).all(axis=1)
+        support = float(np.mean(np.argmax(ranked[decided], axis=1) == 0)) if decided.any() else missing
         difference = self.value_ - float(self.ranking_["value"].iloc[1])
         return support, (difference, *interval(difference, draws[:, 0] - draws[:, 1]))
 
@@ -177,7 +179,8 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
 
 def _narrow(rows: pd.DataFrame, column: str, wanted: str | None, prefer: tuple[str, ...]) -> pd.DataFrame:
     """Rows with one value of ``column``: the wanted one, or the only or preferred one."""
-    known = list(dict.fromkeys(rows[column].astype(str)))
+    names = labels(rows, column)
+    known = list(dict.fromkeys(names))
     if wanted is None:
         preferred = [name for name in prefer if name in known]
         if len(known) > 1 and column == "variant":
@@ -187,7 +190,12 @@ def _narrow(rows: pd.DataFrame, column: str, wanted: str | None, prefer: tuple[s
         wanted = (preferred or known)[0]
     if wanted not in known:
         raise UsageError(f"the frame holds no {column} '{wanted}': {nearest(wanted, known)}")
-    return rows[rows[column].astype(str) == wanted]
+    return rows[names == wanted]
+
+
+def labels(rows: pd.DataFrame, column: str) -> pd.Series[str]:
+    """A column as text, empty where it is missing, as it is in tables from elsewhere."""
+    return rows[column].astype(object).where(rows[column].notna(), "").astype(str)
 
 
 def draws_by_layer(rows: pd.DataFrame) -> NDArray[np.float64] | None:

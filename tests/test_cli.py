@@ -1,0 +1,416 @@
+"""The command line: every bad input is one clear line, and nothing half-written is left."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from layerscope import cli
+from layerscope.cache import LayerCache
+from tests.tiny import make_model, make_tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    """A tiny BERT on disk."""
+    folder = tmp_path_factory.mktemp("tiny") / "tiny-bert"
+    make_model("bert").save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command line in this process; gives exit code, standard output and standard error."""
+
+    def call(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
+        monkeypatch.setattr(cli.console.out, "_width", 200)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def pairs(tmp_path) -> Path:
+    """Twelve pairs with scores."""
+    path = tmp_path / "pairs.tsv"
+    words = ["the cat sat", "dog on the mat", "a b c d", "cat", "the mat", "x y z"]
+    lines = [
+        f"{a}\t{b}\t{i}"
+        for i, (a, b) in enumerate(zip(words * 2, words[::-1] + words[1:] + words[:1], strict=True))
+    ]
+    path.write_text("sentence1\tsentence2\tscore\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def complaint(error: str) -> str:
+    """The last line of standard error, which must be the complaint."""
+    lines = [line for line in error.splitlines() if line.strip()]
+    assert "Traceback" not in error
+    assert lines, "nothing was said"
+    assert lines[-1].startswith("error: "), error
+    return lines[-1]
+
+
+def test_the_whole_line_from_extract_to_report(run, tiny, pairs, tmp_path):
+    cache = tmp_path / "cache"
+    code, out, err = run("extract", tiny, pairs, "-o", cache, "--views", "2")
+    assert code == 0, err
+    assert "text columns: sentence1, sentence2 (guessed)" in err
+    assert re.search(r"[0-9.]+ KiB on disk in 1 shard", err)
+    assert f"layerscope analyze {cache}" in out
+    assert f"layerscope evaluate sts {cache}" in out
+    code, out, err = run("analyze", cache, "--draws", "10")
+    assert code == 0, err
+    assert (cache / "frames" / "metrics.csv").is_file()
+    code, out, err = run("evaluate", "sts", cache, "--draws", "10")
+    assert code == 0, err
+    scores = cache / "frames" / "scores.parquet"
+    code, out, err = run("select", cache, "--scores", scores)
+    assert code == 0, err
+    assert "dataset_entropy ↑" in out
+    assert "2/3 depth" in out
+    picks = pd.read_parquet(cache / "frames" / "picks.parquet")
+    assert picks["cost"].min() == 0
+    report = tmp_path / "report.html"
+    code, out, err = run("report", cache, "-o", report)
+    assert code == 0, err
+    assert "block.4" in report.read_text(encoding="utf-8")
+    code, out, err = run("info", cache)
+    assert code == 0
+    assert "24 texts in pairs" in out
+    assert "read_parquet" in out
+    assert run("verify", cache)[0] == 0
+    code, out, err = run("extract", tiny, pairs, "-o", cache, "--views", "2")
+    assert "already holds this extraction" in err
+
+
+def _bytes(name: str, content: bytes):
+    return pytest.param(name, content, id=name)
+
+
+BAD_TEXTS = {
+    "empty file": ("x.txt", b"", r"x\.txt"),
+    "only blank lines": ("x.txt", b"\n  \n\n", "blank"),
+    "invalid UTF-8": ("x.txt", b"good\nbad \xa3 line\n", r"line 2.*--encoding"),
+    "binary": ("x.txt", b"PK\x03\x04\x00\x00\x00\x00\x00\x01\x02\x00\x00", "binary|text"),
+    "score not a number": (
+        "x.tsv",
+        b"sentence1\tsentence2\tscore\na\tb\t1\nc\td\tlots\n",
+        r"row 2 \(line 3\).*'lots' is not a number",
+    ),
+    "ragged": ("x.tsv", b"sentence1\tsentence2\tscore\na\tb\t1\nc\td\n", "line 3"),
+    "header only": ("x.csv", b"text,label\n", r"x\.csv"),
+    "broken json": ("x.jsonl", b'{"text": "a"}\n{"text": \n', "line 2"),
+    "unknown ending": ("x.docx", b"hello", r"\.docx"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXTS)
+def test_bad_corpus_is_one_line_and_leaves_nothing(case, run, tiny, tmp_path):
+    name, content, pattern = BAD_TEXTS[case]
+    (tmp_path / name).write_bytes(content)
+    code, _, err = run("extract", tiny, tmp_path / name, "-o", tmp_path / "cache")
+    assert code in (1, 2)
+    assert re.search(pattern, complaint(err)), err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_missing_file(run, tiny, tmp_path):
+    code, _, err = run("extract", tiny, tmp_path / "no.txt", "-o", tmp_path / "cache")
+    assert code == 1
+    assert "no.txt" in complaint(err)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_column_that_is_not_there_lists_the_nearest_first(run, tiny, pairs, tmp_path):
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--text-column", "sentense1")
+    assert code == 2
+    assert "did you mean 'sentence1'" in complaint(err)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_control_characters_are_replaced_and_counted(run, tiny, tmp_path):
+    (tmp_path / "x.txt").write_bytes(b"cat\x07 sat\ndog sat on the mat and so on\nthe cat\n")
+    code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache")
+    assert code == 0, err
+    assert "control character" in err
+
+
+def test_a_line_of_one_megabyte_is_cut_and_said(run, tiny, tmp_path):
+    (tmp_path / "x.txt").write_text("cat " * 250_000 + "\ndog\n")
+    code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache")
+    assert code == 0, err
+    assert "1 of the texts are longer than 64 tokens" in err or "1 text" in err
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_one_or_two_texts_say_why_values_are_missing(texts, run, tiny, tmp_path):
+    (tmp_path / "x.txt").write_text("the cat sat\ndog on the mat\n"[: 12 if texts == 1 else None])
+    code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache", "--views", "2")
+    assert code == 0, err
+    code, _, err = run("analyze", tmp_path / "cache")
+    assert code == 0, err
+    frame = pd.read_parquet(tmp_path / "cache" / "frames" / "metrics.parquet")
+    assert (frame["value"].notna() | (frame["reason"] != "")).all()
+    if texts == 1:
+        entropy = frame[frame["metric"] == "dataset_entropy"]
+        assert set(entropy["reason"]) == {"fewer than 2 samples"}
+        assert "fewer than 2 samples" in err
+    code, _, err = run("select", tmp_path / "cache")
+    assert code == 0, err
+
+
+def test_model_folder_without_weights(run, pairs, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    code, _, err = run("extract", tmp_path / "model", pairs, "-o", tmp_path / "cache")
+    assert code == 1
+    assert "holds no weights" in complaint(err)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_model_folder_with_weights_missing_in_the_checkpoint(run, tiny, pairs, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in tiny.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: tensor for name, tensor in weights.items() if "layer.2" not in name}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    code, _, err = run("extract", folder, pairs, "-o", tmp_path / "cache")
+    assert code == 1
+    assert "weights are not in the checkpoint" in complaint(err)
+
+
+def test_damaged_weights(run, tiny, pairs, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in tiny.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes()[: 500 if file.suffix == ".safetensors" else None])
+    code, _, err = run("extract", folder, pairs, "-o", tmp_path / "cache")
+    assert code == 1
+    assert "cannot load the model" in complaint(err)
+
+
+def test_unknown_model_id_without_network(run, pairs, tmp_path):
+    code, _, err = run("extract", "nobody/no-such-model", pairs, "-o", tmp_path / "cache")
+    assert code == 1
+    assert "hub was tried" in complaint(err)
+    assert "path of a model folder" in complaint(err)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        (["--layers", "9"], "layer 9 does not exist"),
+        (["--layers", "block.99"], "4 blocks"),
+        (["--pooling", "mena"], "did you mean 'mean'"),
+        (["--special-tokens", "maybe"], "keep or drop"),
+        (["--dtype", "float8"], "float32 or bfloat16"),
+    ],
+)
+def test_unknown_layer_pooling_or_choice(options, pattern, run, tiny, pairs, tmp_path):
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", *options)
+    assert code == 2
+    assert re.search(pattern, complaint(err))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_unknown_metric_names_the_nearest(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    code, _, err = run("analyze", tmp_path / "cache", "--metric", "dataset_entropi")
+    assert code == 2
+    assert "did you mean 'dataset_entropy'" in complaint(err)
+    assert not (tmp_path / "cache" / "frames").exists()
+
+
+def test_output_that_holds_another_run(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--pooling", "last")
+    assert code == 1
+    assert "different: pooling" in complaint(err)
+    assert LayerCache(tmp_path / "cache").poolings == ["mean"]
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--pooling", "last", "--overwrite")
+    assert code == 0, err
+
+
+def test_output_that_is_a_file(run, tiny, pairs, tmp_path):
+    code, _, err = run("extract", tiny, pairs, "-o", pairs)
+    assert code == 1
+    assert "-o" in complaint(err)
+
+
+def test_disk_without_permission(run, tiny, pairs):
+    code, _, err = run("extract", tiny, pairs, "-o", "/proc/layerscope-cache")
+    assert code == 1
+    assert "/proc/layerscope-cache" in complaint(err)
+
+
+def test_disk_that_fills_up_keeps_finished_shards_and_says_how_to_go_on(run, tiny, tmp_path, monkeypatch):
+    import errno
+
+    from layerscope import cache as cache_module
+    from layerscope.extraction import job
+
+    (tmp_path / "x.txt").write_text("".join(f"cat {a} {b}\n" for a in "abcdefgh" for b in "klmn"))
+    monkeypatch.setattr(job, "SHARD_BYTES", 8000)
+    write, written = cache_module._write_bytes, []
+
+    def full(path, content):
+        written.append(path)
+        if len(written) > 2:
+            path.write_bytes(content[:100])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(cache_module, "_write_bytes", full)
+    code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache")
+    assert code == 1
+    assert "the disk is full" in complaint(err)
+    assert "same command again" in complaint(err)
+    partial = LayerCache(tmp_path / "cache", allow_partial=True)
+    assert partial.progress[0] == 2
+    assert [p for p in partial.verify() if "not there yet" not in p] == []
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+    monkeypatch.setattr(cache_module, "_write_bytes", write)
+    code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache")
+    assert code == 0, err
+    assert "2 of them there already" in err
+
+
+@pytest.mark.parametrize("command", ["analyze", "info", "verify", "report"])
+def test_a_cache_that_is_not_there(command, run, tmp_path):
+    code, _, err = run(command, tmp_path / "nowhere")
+    assert code == 1
+    assert "layerscope extract" in complaint(err)
+
+
+def test_report_before_analyze_says_what_to_run(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    code, _, err = run("report", tmp_path / "cache", "-o", tmp_path / "r.html")
+    assert code == 1
+    assert "layerscope analyze" in complaint(err)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_verify_names_the_damaged_file(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    (tmp_path / "cache" / "rows.parquet").write_bytes(b"x")
+    code, out, err = run("verify", tmp_path / "cache")
+    assert code == 1
+    assert "rows.parquet: damaged" in out
+    complaint(err)
+
+
+def test_standard_input(run, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\nthe dog sat\n"), encoding="utf-8")
+    )
+    code, _, err = run("extract", tiny, "-", "-o", tmp_path / "cache")
+    assert code == 0, err
+    assert LayerCache(tmp_path / "cache").n_rows == 2
+
+
+def test_usage_errors_exit_with_2(run):
+    assert run("extract")[0] == 2
+    assert run("bogus")[0] == 2
+    assert run("select", "x.parquet", "--direction", "sideways")[0] in (1, 2)
+
+
+def test_an_unexpected_failure_is_one_line_and_a_traceback_only_with_debug(
+    run, tiny, pairs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("layerscope.cli.commands.info", lambda _: 1 / 0)
+    code, _, err = run("info", tmp_path)
+    assert code == 1
+    assert "unexpected ZeroDivisionError" in complaint(err)
+    assert "--debug" in complaint(err)
+    monkeypatch.setattr(sys, "argv", ["layerscope", "info", str(tmp_path), "--debug"])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_help_names_every_command_and_starts_with_the_demo(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for command in ("extract", "analyze", "select", "evaluate", "report", "info", "verify", "demo"):
+        assert command in out
+    assert "layerscope demo" in out
+    assert "layerscope" in run("--version")[1]
+
+
+def test_importing_and_help_need_no_torch():
+    code = (
+        "import sys, layerscope\n"
+        "sys.argv = ['layerscope', '--help']\n"
+        "from layerscope.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformers', 'scipy', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_ctrl_c_ends_with_a_line_and_the_same_command_goes_on(tiny, tmp_path):
+    (tmp_path / "x.txt").write_text(
+        "".join(f"cat {a} {b} {c}\n" for a in "abcdefghij" for b in "klmnopqrst" for c in "uvwxyz")
+    )
+    code = (
+        "import sys, time\n"
+        "from layerscope.extraction import job\n"
+        "job.SHARD_BYTES = 20000\n"
+        "fill = job.Job._fill\n"
+        "def slow(self, shard, index):\n"
+        "    time.sleep(0.05)\n"
+        "    yield from fill(self, shard, index)\n"
+        "job.Job._fill = slow\n"
+        "from layerscope.cli import main\n"
+        "main()"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "extract",
+        str(tiny),
+        str(tmp_path / "x.txt"),
+        "-o",
+        str(tmp_path / "cache"),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    shard = tmp_path / "cache" / "embeddings" / "00001.safetensors"
+    while not shard.exists() and time.monotonic() < deadline:
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    done, planned = LayerCache(tmp_path / "cache", allow_partial=True).progress
+    assert 2 <= done < planned
+    again = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert "of them there already" in again.stderr
+    assert LayerCache(tmp_path / "cache").verify() == []

@@ -1,0 +1,522 @@
+"""A cached row is the text's own hidden states, whatever the batch, the neighbours and the padding."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from layerscope.cache import LayerCache, read_tensor
+from layerscope.errors import CacheError, ModelError, UsageError
+from layerscope.extraction import Listener, extract
+from layerscope.extraction import job as job_module
+from layerscope.models import find_model, load_model
+from tests.tiny import CONFIGS, TEXTS, make_model, make_tokenizer
+
+POOLINGS = ["mean", "last", "first", "max", "weighted-mean"]
+
+
+def alone(model, tokenizer, text: str) -> list[np.ndarray]:
+    """Hidden states of one text by itself, unpadded, (t, d) a layer."""
+    ids = tokenizer(text, truncation=True, max_length=64)["input_ids"]
+    with torch.inference_mode():
+        states = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    return [layer[0].double().numpy() for layer in states]
+
+
+def pooled(states: np.ndarray) -> dict[str, np.ndarray]:
+    weights = np.arange(1, len(states) + 1)[:, None]
+    return {
+        "mean": states.mean(0),
+        "last": states[-1],
+        "first": states[0],
+        "max": states.max(0),
+        "weighted-mean": (states * weights).sum(0) / weights.sum(),
+    }
+
+
+def assert_rows_match(cache: LayerCache, model, tokenizer, texts, tolerance=1e-5) -> None:
+    has_norm = "norm" in cache.layers
+    n_blocks = cache.manifest["model"]["n_blocks"]
+    names = ["embed", *(f"block.{k}" for k in range(1, n_blocks))] + [
+        "norm" if has_norm else f"block.{n_blocks}"
+    ]
+    for row, text in enumerate(texts):
+        states = alone(model, tokenizer, text)
+        assert len(states) == len(names)
+        for name, layer in zip(names, states, strict=True):
+            for pooling, expected in pooled(layer).items():
+                if pooling in cache.poolings:
+                    found = cache.layer(name, pooling)[row]
+                    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+                    assert error < tolerance, (row, name, pooling, error)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("padding_side", ["left", "right"])
+@pytest.mark.parametrize("batch_tokens", [1, 60, 4096])
+def test_rows_equal_hidden_states_of_the_text_alone(family, padding_side, batch_tokens, tmp_path):
+    model, tokenizer = make_model(family), make_tokenizer(padding_side)
+    cache = extract(
+        model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, pooling=POOLINGS, batch_tokens=batch_tokens
+    )
+    assert_rows_match(cache, model, tokenizer, TEXTS)
+
+
+def test_neighbours_do_not_change_a_row(tmp_path):
+    model, tokenizer = make_model("gpt2"), make_tokenizer()
+    together = extract(model, TEXTS, path=tmp_path / "a", tokenizer=tokenizer)
+    alone_ = extract(model, [TEXTS[3]], path=tmp_path / "b", tokenizer=tokenizer)
+    np.testing.assert_allclose(together.layer("norm")[3], alone_.layer("norm")[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_model_and_tokenizer_are_left_as_they_were(family, tmp_path):
+    model, tokenizer = make_model(family).train(), make_tokenizer("left")
+    tokenizer("warm up", truncation=True, max_length=5, padding="max_length")
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    flags = [module.training for module in model.modules()]
+    config, backend = model.config.to_dict(), tokenizer.backend_tokenizer.to_str()
+    attributes = {name for module in model.modules() for name in vars(module)}
+    extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, views=1)
+    assert model.config.to_dict() == config
+    assert [module.training for module in model.modules()] == flags
+    assert {name for module in model.modules() for name in vars(module)} == attributes
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert all(torch.equal(weights[name], tensor) for name, tensor in model.state_dict().items())
+    assert tokenizer.backend_tokenizer.to_str() == backend
+    assert tokenizer.padding_side == "left"
+
+
+def test_minilm_rows_equal_hidden_states(minilm, tmp_path):
+    texts = ["A man is playing a guitar.", "Hello", "The quick brown fox jumps over the lazy dog " * 3, "a b"]
+    loaded = load_model(find_model(minilm))
+    cache = extract(minilm, texts, path=tmp_path / "c", pooling=POOLINGS, batch_tokens=200)
+    assert cache.layers == ["embed", *(f"block.{k}" for k in range(1, 7))]
+    assert_rows_match(cache, loaded.model.eval(), loaded.tokenizer, texts)
+
+
+@pytest.mark.smol
+def test_smollm2_rows_equal_hidden_states_and_block_30_is_not_norm(smollm2, tmp_path):
+    texts = ["A man is playing a guitar.", "Hello", "The stock market fell sharply on Monday, analysts said."]
+    loaded = load_model(find_model(smollm2))
+    cache = extract(smollm2, texts, path=tmp_path / "c", pooling=POOLINGS, token_metrics=())
+    assert cache.layers[-2:] == ["block.30", "norm"]
+    assert_rows_match(cache, loaded.model.eval(), loaded.tokenizer, texts)
+    assert not np.allclose(cache.layer("block.30"), cache.layer("norm"))
+
+
+@pytest.mark.smol
+def test_gguf_file_gives_the_same_rows_as_its_safetensors_copy(smollm2, smollm2_gguf, tmp_path):
+    texts = ["A man is playing a guitar."]
+    options = {"layers": "0,1,norm", "token_metrics": (), "pooling": "mean"}
+    one = extract(smollm2_gguf, texts, path=tmp_path / "gguf", **options)
+    other = extract(smollm2, texts, path=tmp_path / "folder", **options)
+    np.testing.assert_allclose(one.layer("norm"), other.layer("norm"), rtol=1e-6)
+
+
+@pytest.mark.smol
+def test_sinks_are_found_and_the_published_table_holds(smollm2, shared_sts, tmp_path):
+    """The first 60 pairs are enough to see it: layer 14 is useless with the sink and good without."""
+    from layerscope.evaluate.sts import evaluate_sts
+
+    cache = extract(
+        smollm2,
+        shared_sts / "stsbenchmark-test.tsv",
+        path=tmp_path / "c",
+        limit=60,
+        layers="block.14",
+        token_metrics=(),
+    )
+    assert cache.poolings == ["mean", "mean-nosink"]
+    assert cache.manifest["sinks"]["positions"] == [0]
+    assert cache.manifest["sinks"]["largest_ratio"] > 50
+    assert (cache.rows["sink_tokens"] == 1).all()
+    scores = evaluate_sts(cache, draws=0).set_index(["pooling", "variant", "metric"])["score"]
+    assert scores["mean-nosink", "raw", "cosine_spearman"] > scores["mean", "raw", "cosine_spearman"] + 0.2
+    dropped = extract(
+        smollm2,
+        shared_sts / "stsbenchmark-test.tsv",
+        path=tmp_path / "d",
+        limit=60,
+        layers="block.14",
+        token_metrics=(),
+        drop_first_token=True,
+    )
+    assert dropped.poolings == ["mean"]
+    np.testing.assert_allclose(dropped.layer("block.14"), cache.layer("block.14", "mean-nosink"), rtol=1e-5)
+
+
+def test_layer_subset_equals_the_full_pass(tmp_path):
+    model, tokenizer = make_model("llama"), make_tokenizer()
+    full = extract(model, TEXTS, path=tmp_path / "full", tokenizer=tokenizer)
+    part = extract(model, TEXTS, path=tmp_path / "part", tokenizer=tokenizer, layers="1,2")
+    assert part.layers == ["block.1", "block.2"]
+    np.testing.assert_array_equal(part.layer("block.2"), full.layer("block.2"))
+
+
+def test_duplicates_run_once_and_rows_stay_in_order(tmp_path, monkeypatch):
+    texts = [TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[2], TEXTS[1], TEXTS[0]]
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    monkeypatch.setattr(job_module, "SHARD_BYTES", 2 * 5 * 32 * 4 + 200)
+    ran = []
+    model.register_forward_pre_hook(
+        lambda _, args, kwargs: ran.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+    )
+    cache = extract(model, texts, path=tmp_path / "c", tokenizer=tokenizer, pooling="mean", keep_tokens=True)
+    assert len(cache.manifest["shards"]) > 1
+    assert sum(ran) - 1 == 3  # one run finds the structure, then each distinct text runs once
+    assert cache.rows["duplicate_of"].tolist() == [pd.NA, pd.NA, 0, pd.NA, 1, 0]
+    assert_rows_match(cache, model, tokenizer, texts)
+    values, offsets = cache.tokens("block.2")
+    for row, text in enumerate(texts):
+        expected = alone(model, tokenizer, text)[2]
+        np.testing.assert_allclose(values[offsets[row] : offsets[row + 1]], expected, rtol=1e-4, atol=1e-5)
+    metrics = cache.token_metrics.query("layer_name == 'block.3'").set_index("row")["prompt_entropy"]
+    assert metrics[0] == metrics[2] == metrics[5] != metrics[1]
+
+
+def test_empty_texts_keep_their_place(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    cache = extract(model, [TEXTS[0], " ", TEXTS[1]], path=tmp_path / "c", tokenizer=tokenizer)
+    assert cache.rows["empty"].tolist() == [False, True, False]
+    assert np.isnan(cache.layer("block.4")[1]).all()
+    assert np.isfinite(cache.layer("block.4")[[0, 2]]).all()
+    assert cache.rows["nonfinite"].tolist() == ["", "", ""]
+
+
+def test_special_tokens_and_first_token_can_be_left_out(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    states = alone(model, tokenizer, TEXTS[0])[3]
+    kept = extract(model, TEXTS[:1], path=tmp_path / "a", tokenizer=tokenizer, special_tokens="drop")
+    np.testing.assert_allclose(kept.layer("block.3")[0], states[1:-1].mean(0), rtol=1e-4, atol=1e-5)
+    first = extract(model, TEXTS[:1], path=tmp_path / "b", tokenizer=tokenizer, drop_first_token=True)
+    np.testing.assert_allclose(first.layer("block.3")[0], states[1:].mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_with_no_token_left_is_flagged_and_missing(tmp_path):
+    model, tokenizer = make_model("llama"), make_tokenizer(special=False)
+    cache = extract(model, ["cat", TEXTS[0]], path=tmp_path / "c", tokenizer=tokenizer, drop_first_token=True)
+    assert cache.rows["undefined"].tolist() == ["mean", ""]
+    assert np.isnan(cache.layer("norm")[0]).all()
+    assert cache.rows["nonfinite"].tolist() == ["", ""]
+
+
+def test_truncated_texts_are_flagged_and_cut(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    cache = extract(model, ["cat " * 100, "cat"], path=tmp_path / "c", tokenizer=tokenizer)
+    assert cache.rows["truncated"].tolist() == [True, False]
+    assert cache.rows["tokens"].tolist() == [64, 3]
+    short = extract(model, TEXTS, path=tmp_path / "d", tokenizer=tokenizer, max_length=5)
+    assert short.rows["tokens"].max() == 5
+
+
+def test_a_row_that_is_not_finite_is_named_with_its_layers(tmp_path):
+    model, tokenizer = make_model("llama"), make_tokenizer(special=False)
+    model.layers[1].register_forward_hook(
+        lambda _, __, out: out.masked_fill(torch.arange(out.shape[1])[None, :, None] == 9, float("nan"))
+    )
+    cache = extract(
+        model, [TEXTS[1], TEXTS[2]], path=tmp_path / "c", tokenizer=tokenizer, pooling="mean", batch_tokens=1
+    )
+    flagged = cache.rows["nonfinite"].tolist()
+    assert flagged[0] == ""
+    assert flagged[1].split(",") == ["block.2", "block.3", "block.4", "norm"]
+
+
+def test_views_are_other_texts_in_the_same_rows(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    cache = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, views=2)
+    assert cache.views == ["augment.1", "augment.2"]
+    assert cache.layer("block.4", view="augment.1").shape == cache.layer("block.4").shape
+    frame = pd.DataFrame({"text": TEXTS, "other": TEXTS[::-1]})
+    column = extract(
+        model, frame, path=tmp_path / "d", tokenizer=tokenizer, text_columns=["text"], view_column="other"
+    )
+    np.testing.assert_allclose(
+        column.layer("block.2", view="column"), column.layer("block.2")[::-1], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_token_metrics_equal_those_of_the_states_alone(tmp_path):
+    from layerscope.metrics.curvature import curvature
+    from layerscope.metrics.prompt_entropy import prompt_entropy
+
+    model, tokenizer = make_model("gpt2"), make_tokenizer()
+    cache = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer)
+    table = cache.token_metrics.set_index(["row", "layer_name"])
+    for row, text in enumerate(TEXTS):
+        states = alone(model, tokenizer, text)[2]
+        assert table.loc[(row, "block.2"), "prompt_entropy"] == pytest.approx(
+            prompt_entropy(states), rel=1e-4
+        )
+        assert table.loc[(row, "block.2"), "curvature"] == pytest.approx(curvature(states), rel=1e-4)
+
+
+def test_running_out_of_memory_halves_the_batch_and_goes_on(tmp_path, monkeypatch):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    sizes = []
+
+    def refuse_large(_, args, kwargs):
+        sizes.append(kwargs["input_ids"].numel())
+        if sizes[-1] > 40:
+            raise torch.OutOfMemoryError("no more")
+
+    expected = extract(model, TEXTS, path=tmp_path / "a", tokenizer=tokenizer, pooling="mean")
+    handle = model.register_forward_pre_hook(refuse_large, with_kwargs=True)
+    cache = extract(model, TEXTS, path=tmp_path / "b", tokenizer=tokenizer, pooling="mean")
+    assert max(sizes) > 40
+    np.testing.assert_allclose(cache.layer("block.4"), expected.layer("block.4"), rtol=1e-4, atol=1e-5)
+    handle.remove()
+    model.register_forward_pre_hook(
+        lambda _, args, kwargs: (
+            (_ for _ in ()).throw(torch.OutOfMemoryError("no")) if kwargs["input_ids"].numel() > 3 else None
+        ),
+        with_kwargs=True,
+    )
+    with pytest.raises(ModelError, match="does not fit in memory: set --max-length lower"):
+        extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, pooling="mean")
+
+
+# Identity, hits and resuming
+
+
+class _Seen(Listener):
+    def __init__(self) -> None:
+        self.hits = self.plans = 0
+        self.finished_shards = -1
+
+    def hit(self, cache):
+        self.hits += 1
+
+    def plan(self, plan):
+        self.plans += 1
+        self.finished_shards = plan.finished_shards
+
+
+def test_the_same_extraction_twice_is_a_hit(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    seen = _Seen()
+    for _ in range(2):
+        extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, listener=seen)
+    assert (seen.plans, seen.hits) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layers": "0,1"},
+        {"pooling": "last"},
+        {"views": 1},
+        {"drop_first_token": True},
+        {"special_tokens": "drop"},
+        {"max_length": 9},
+        {"keep_tokens": True},
+        {"token_metrics": ()},
+        {"texts": TEXTS[::-1]},
+        {"model": 1},
+    ],
+)
+def test_anything_that_changes_a_number_is_another_extraction(change, tmp_path):
+    tokenizer = make_tokenizer()
+    extract(make_model("bert"), TEXTS, path=tmp_path / "c", tokenizer=tokenizer)
+    before = (tmp_path / "c" / "manifest.json").read_bytes()
+    model = make_model("bert", seed=change.pop("model", 0))
+    texts = change.pop("texts", TEXTS)
+    with pytest.raises(CacheError, match=r"holds another extraction .*--overwrite"):
+        extract(model, texts, path=tmp_path / "c", tokenizer=tokenizer, **change)
+    assert (tmp_path / "c" / "manifest.json").read_bytes() == before
+    extract(model, texts, path=tmp_path / "c", tokenizer=tokenizer, overwrite=True, **change)
+    assert LayerCache(tmp_path / "c").verify() == []
+
+
+def test_dtype_is_part_of_the_identity_and_a_loaded_model_keeps_its_own(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    model.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    cache = extract(tmp_path / "m", TEXTS, path=tmp_path / "c")
+    half = extract(tmp_path / "m", TEXTS, path=tmp_path / "d", dtype="bfloat16")
+    assert half.layer("block.4").dtype == np.float32
+    assert 0 < np.abs(half.layer("block.4") - cache.layer("block.4")).max() < 0.5
+    with pytest.raises(CacheError, match="different: dtype"):
+        extract(tmp_path / "m", TEXTS, path=tmp_path / "c", dtype="bfloat16")
+    with pytest.raises(UsageError, match="a loaded model keeps its own"):
+        extract(model, TEXTS, path=tmp_path / "e", tokenizer=tokenizer, dtype="bfloat16")
+
+
+def test_retrained_weights_at_the_same_path_are_another_model(tmp_path):
+    folder = tmp_path / "model"
+    make_model("bert").save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    extract(folder, TEXTS, path=tmp_path / "c")
+    stamp = (folder / "model.safetensors").stat()
+    make_model("bert", seed=1).save_pretrained(folder)
+    os.utime(folder / "model.safetensors", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    with pytest.raises(CacheError, match="different: model"):
+        extract(folder, TEXTS, path=tmp_path / "c")
+
+
+def test_a_folder_with_other_files_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(CacheError, match="not empty and not a cache"):
+        extract(make_model("bert"), TEXTS, path=tmp_path, tokenizer=make_tokenizer(), overwrite=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_unknown_names_are_usage_errors_and_leave_no_folder(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    for options, message in [
+        ({"pooling": "mena"}, "did you mean 'mean'"),
+        ({"layers": "block.9"}, "the model has 4 blocks"),
+        ({"layers": "norm"}, "no final norm"),
+        ({"token_metrics": ("curvatur",)}, "did you mean 'curvature'"),
+        ({"views": -1}, "--views is -1"),
+        ({"batch_tokens": 0}, "--batch-tokens is 0"),
+        ({"max_length": 0}, "--max-length is 0"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, **options)
+        assert not (tmp_path / "c").exists()
+    model.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    with pytest.raises(UsageError, match="--device abacus"):
+        extract(tmp_path / "m", TEXTS, path=tmp_path / "c", device="abacus")
+    with pytest.raises(UsageError, match="tokenizer="):
+        extract(make_model("bert"), TEXTS, path=tmp_path / "c")
+    with pytest.raises(UsageError, match="no classification token"):
+        extract(
+            make_model("llama"),
+            TEXTS,
+            path=tmp_path / "c",
+            tokenizer=make_tokenizer(special=False),
+            pooling="cls",
+        )
+
+
+def test_a_full_disk_is_told_before_the_run_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100})())
+    with pytest.raises(CacheError, match=r"needs .* but only 100 bytes are free"):
+        extract(make_model("bert"), TEXTS, path=tmp_path / "c", tokenizer=make_tokenizer())
+
+
+_CHILD = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from tests.tiny import TEXTS, make_model, make_tokenizer
+from layerscope import cache, files
+from layerscope.extraction import Listener, extract, job
+
+job.SHARD_BYTES = 4000
+moment, path = sys.argv[2], sys.argv[3]
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+
+class Killer(Listener):
+    count = 0
+    def plan(self, plan):
+        if moment == "planned":
+            die()
+    def progress(self, done, total):
+        Killer.count += 1
+        if moment == "computing" and Killer.count == 5:
+            die()
+
+replace, write_json = cache.Path.replace, cache.write_json
+def dying_replace(self, target):
+    if moment == "writing" and "00001.safetensors" in str(target):
+        die()
+    return replace(self, target)
+def dying_json(path, value):
+    if moment == "manifest" and len(value["shards"]) == 2:
+        die()
+    if moment == "finishing" and value["status"] == "complete":
+        die()
+    write_json(path, value)
+cache.Path.replace, cache.write_json = dying_replace, dying_json
+texts = [f"{a} {b}" for a in TEXTS for b in ("cat", "dog")] + TEXTS[:3]
+extract(make_model("bert"), texts, path=path, tokenizer=make_tokenizer(), views=1, batch_tokens=50,
+        keep_tokens=True, listener=Killer())
+"""
+
+
+def _extract_in_child(moment: str, path: Path) -> int:
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-c", _CHILD, str(root), moment, str(path)]
+    return subprocess.run(command, check=False, capture_output=True, timeout=120).returncode
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    files = {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    manifest = json.loads(files["manifest.json"])
+    manifest.pop("created")
+    return files | {"manifest.json": json.dumps(manifest).encode()}
+
+
+def test_killed_runs_go_on_and_end_as_an_uninterrupted_one(tmp_path):
+    assert _extract_in_child("never", tmp_path / "whole") == 0
+    whole = _contents(tmp_path / "whole")
+    assert len(json.loads(whole["manifest.json"])["shards"]) >= 3
+    for moment in ("planned", "computing", "writing", "manifest", "finishing"):
+        path = tmp_path / moment
+        assert _extract_in_child(moment, path) == -signal.SIGKILL, moment
+        with pytest.raises(CacheError, match="unfinished"):
+            LayerCache(path)
+        assert _extract_in_child("never", path) == 0
+        assert _contents(path) == whole, moment
+
+
+def test_a_damaged_shard_is_named_and_only_it_is_redone(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_module, "SHARD_BYTES", 4000)
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    cache = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer)
+    before = np.array(cache.layer("block.4"))
+    shard = tmp_path / "c" / "embeddings" / "00001.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 255
+    shard.write_bytes(content)
+    assert LayerCache(tmp_path / "c").verify() == [
+        "embeddings/00001.safetensors: damaged (its checksum is not the one in the manifest)"
+    ]
+    shard.unlink()
+    assert LayerCache(tmp_path / "c").verify() == ["embeddings/00001.safetensors: missing"]
+    with pytest.raises(CacheError, match="verify"):
+        LayerCache(tmp_path / "c").layer("block.4")
+    seen = _Seen()
+    mended = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, listener=seen)
+    assert seen.finished_shards == len(mended.manifest["shards"]) - 1
+    np.testing.assert_array_equal(mended.layer("block.4"), before)
+    assert mended.verify() == []
+
+
+def test_two_processes_cannot_write_one_folder(tmp_path):
+    from layerscope.cache import CacheWriter
+
+    layout = {"identity": {}, "planned_shards": 0}
+    with (
+        CacheWriter(tmp_path / "c", layout),
+        pytest.raises(CacheError, match="another process is writing"),
+        CacheWriter(tmp_path / "c", layout),
+    ):
+        pass
+
+
+def test_cache_files_open_without_layerscope(tmp_path):
+    from safetensors.numpy import load_file
+
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    cache = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, pooling=["mean", "max"])
+    tensors = load_file(tmp_path / "c" / "embeddings" / "00000.safetensors")
+    assert set(tensors) == {f"{pooling}/{layer}" for pooling in ("mean", "max") for layer in cache.layers}
+    np.testing.assert_array_equal(tensors["max/block.2"], cache.layer("block.2", "max"))
+    mapped = read_tensor(tmp_path / "c" / "embeddings" / "00000.safetensors", "mean/embed")
+    assert isinstance(mapped, np.memmap)
+    assert not cache.layer("embed").flags.writeable
+    rows = pd.read_parquet(tmp_path / "c" / "rows.parquet")
+    assert len(rows) == len(TEXTS)
+    assert pd.read_parquet(tmp_path / "c" / "token_metrics")["layer_name"].nunique() == 5
+    assert not list((tmp_path / "c").rglob("*.pkl"))

@@ -1,0 +1,84 @@
+"""Knowing which model it is, and refusing what is not whole."""
+
+import json
+
+import pytest
+
+from layerscope.errors import ModelError, UsageError
+from layerscope.models import find_model, load_model
+from tests.tiny import make_model, make_tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_model("bert").save_pretrained(tmp_path / "m")
+    make_tokenizer().save_pretrained(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_identity_follows_the_content_not_the_path(folder, tmp_path):
+    first = find_model(folder).identity
+    folder.rename(tmp_path / "elsewhere")
+    assert find_model(tmp_path / "elsewhere").identity == first
+    config = tmp_path / "elsewhere" / "config.json"
+    config.write_text(config.read_text().replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-5'))
+    assert find_model(tmp_path / "elsewhere").identity != first
+
+
+def test_identity_of_a_loaded_model_follows_its_weights():
+    one, same, other = make_model("bert"), make_model("bert"), make_model("bert", seed=1)
+    assert find_model(one).identity == find_model(same).identity != find_model(other).identity
+
+
+def test_maximum_length_is_the_least_of_all_limits(folder):
+    source = find_model(folder)
+    assert load_model(source).max_length == 64
+    assert load_model(source, max_length=10).max_length == 10
+    assert load_model(source, max_length=1000).max_length == 64
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    assert load_model(find_model(folder)).max_length == 32
+
+
+def test_positions_that_start_after_the_padding_index_are_subtracted(tmp_path):
+    from transformers import RobertaConfig, RobertaModel
+
+    from tests.tiny import SIZE
+
+    model = RobertaModel(
+        RobertaConfig(**SIZE, num_hidden_layers=2, max_position_embeddings=34, pad_token_id=1)
+    )
+    loaded = load_model(find_model(model), model, tokenizer=make_tokenizer())
+    assert loaded.max_length == 32
+
+
+def test_a_head_is_taken_off():
+    from transformers import BertForSequenceClassification
+
+    from tests.tiny import CONFIGS
+
+    model = BertForSequenceClassification(CONFIGS["bert"])
+    assert load_model(find_model(model), model, tokenizer=make_tokenizer()).model is model.bert
+
+
+def test_refusals(tmp_path, folder):
+    with pytest.raises(ModelError, match="no model folder at"):
+        find_model(tmp_path / "nowhere")
+    (tmp_path / "x.bin").write_bytes(b"")
+    with pytest.raises(ModelError, match="is a file"):
+        find_model(tmp_path / "x.bin")
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        find_model(folder)
+    with pytest.raises(UsageError, match="not int"):
+        find_model(3)
+
+
+def test_pickled_weights_need_the_flag(folder):
+    import torch
+    from safetensors.torch import load_file
+
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="cannot load the model"):
+        load_model(find_model(folder))
+    assert load_model(find_model(folder), allow_pickle=True).dtype == "float32"
