@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed, parallel_config
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -21,6 +22,7 @@ from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
 from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
 
 Progress = Callable[[int, int], None]
+_WORTH_A_PROCESS = 50_000  # rows × tasks × draws: about two seconds of work
 _NO_VIEWS = "no views in the cache: extract with --views 2 or more, or --view-column"
 
 
@@ -56,7 +58,8 @@ def analyze(
         draws: resamples for intervals; 0 for none.
         seed: of the resamples and of metrics that draw.
         duplicates: ``keep`` measures a text as often as it occurs, ``drop`` once.
-        workers: threads, each with one layer at a time; the number of processors where not given.
+        workers: processes, each with one layer at a time; where not given, the number of processors, or
+            one for a job that is too small to be worth it.
         progress: called with the number of layers done and to do.
 
     Returns:
@@ -74,9 +77,7 @@ def analyze(
     tasks = [_Task(layer, name, sets) for name in poolings for layer in cache.layers] if sets else []
     rows = _Rows(cache, drop_duplicates=duplicates == "drop")
     records: list[dict[str, Any]] = []
-    # One BLAS thread a worker: small decompositions gain nothing from more, and layers are independent.
-    with threadpool_limits(limits=1), ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        done = pool.map(lambda task: _run_task(cache, rows, task, draws, seed), tasks)
+    with closing(_run_tasks(cache, rows, tasks, draws, seed, workers)) as done:
         for number, found in enumerate(done, start=1):
             records += found
             if progress is not None:
@@ -89,6 +90,27 @@ def analyze(
             "nothing to compute: the cache holds no token metrics; extract again, or choose others"
         )
     return _in_order(as_frame(records, METRIC_COLUMNS), [spec.name for spec in specs], cache.layers)
+
+
+def _run_tasks(
+    cache: LayerCache, rows: _Rows, tasks: list[_Task], draws: int, seed: int, workers: int | None
+) -> Generator[list[dict[str, Any]]]:
+    """The records of each task, in order.
+
+    In processes and not threads, because decompositions hold a lock in OpenBLAS; one BLAS thread each,
+    because small ones gain nothing from more.
+    """
+    if workers is None:
+        is_small = cache.n_rows * len(tasks) * (draws + 1) < _WORTH_A_PROCESS
+        workers = 1 if is_small else min(os.cpu_count() or 1, len(tasks))
+    if workers == 1:
+        with threadpool_limits(limits=1):
+            for task in tasks:
+                yield _run_task(cache, rows, task, draws, seed)
+        return
+    parallel = Parallel(n_jobs=workers, return_as="generator")
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        yield from parallel(delayed(_run_task)(cache, rows, task, draws, seed) for task in tasks)
 
 
 def _chosen_specs(metrics: Sequence[str | MetricSpec] | None) -> list[MetricSpec]:

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from layerscope.metrics.checks import check_pair, check_positive
 from layerscope.metrics.rows import RowRecipe, check_recipe, prepare
@@ -56,8 +55,16 @@ def infonce(X: npt.ArrayLike, Y: npt.ArrayLike, temperature: float = 0.1, rows: 
         scores = both[index] @ both.T / temperature
         positive = scores[index - start, positives[index]].copy()
         scores[index - start, index] = -np.inf
-        loss += float((logsumexp(scores, axis=1) - positive).sum())
+        loss += float((_log_sum_exp(scores) - positive).sum())
     return max(0.0, loss / total)
+
+
+def _log_sum_exp(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """``ln Σ_j exp(scores_ij)``, (b,); overwrites ``scores``, which scipy's general one copies."""
+    largest = scores.max(axis=1, keepdims=True)
+    scores -= largest
+    np.exp(scores, out=scores)
+    return np.asarray(np.log(scores.sum(axis=1)) + largest[:, 0])
 
 
 def infonce_bound(
