@@ -14,10 +14,11 @@ from layerscope.backbone import Backbone
 from layerscope.cache import CacheWriter
 from layerscope.errors import ModelError, UsageError
 from layerscope.extraction.content import TOKEN_METRICS, TOKEN_SETS, Content
-from layerscope.extraction.plan import Listener
+from layerscope.extraction.plan import Listener, Plan
 from layerscope.extraction.shard import Shard
 from layerscope.layers import Layer
 from layerscope.pooling import TokenMasks, pool
+from layerscope.sinks import SinkReport
 from layerscope.tokens import TokenBatch, batch_texts, make_batch
 
 SHARD_BYTES = 64 * 1024**2
@@ -52,6 +53,25 @@ class Job:
         self._content = content
         self._batch_tokens = batch_tokens
         self.bounds = cut_into_shards(content.row_bytes, SHARD_BYTES)
+
+    def plan(self, model: str, notes: tuple[str, ...], max_length: int, sinks: SinkReport | None) -> Plan:
+        """What ``run`` is going to do where nothing is on disk yet."""
+        main = self._content.streams[0]
+        return Plan(
+            model=model,
+            rows=self._content.n_rows,
+            unique=sum(len(stream.first_row) for stream in self._content.streams),
+            tokens=self._content.n_tokens,
+            truncated=int(main.spread(main.table.truncated).sum()),
+            max_length=max_length,
+            layers=list(self._content.widths),
+            poolings=self._content.poolings,
+            views=[stream.view for stream in self._content.streams[1:]],
+            bytes=int(self._content.row_bytes.sum()),
+            shards=len(self.bounds),
+            sinks=sinks,
+            notes=notes,
+        )
 
     def run(self, writer: CacheWriter, listener: Listener) -> None:
         """Compute and write what is missing; tell ``listener`` after every batch."""

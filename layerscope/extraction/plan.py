@@ -28,9 +28,9 @@ class Plan:
         views: names.
         bytes: size of the cache on disk.
         shards: number of shards.
-        finished_shards: of those, how many are there already.
         sinks: what the pilot found, or ``None`` where it was not needed.
         notes: what was guessed about, or done to, the corpus.
+        finished_shards: how many of the shards are there already.
     """
 
     model: str
@@ -44,9 +44,9 @@ class Plan:
     views: list[str]
     bytes: int
     shards: int
-    finished_shards: int
     sinks: SinkReport | None
     notes: tuple[str, ...]
+    finished_shards: int = 0
 
 
 class Listener:

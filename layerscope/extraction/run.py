@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from layerscope.corpus import Corpus, read_corpus
 from layerscope.errors import UsageError, nearest
 from layerscope.extraction.content import TOKEN_METRICS, Content
 from layerscope.extraction.identity import finished_cache, tokenizer_identity, versions
-from layerscope.extraction.job import Job
-from layerscope.extraction.plan import Listener, Plan, check_space
+from layerscope.extraction.job import SHARD_BYTES, Job
+from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import make_streams, make_view_plan
 from layerscope.files import json_sha256
@@ -151,45 +152,26 @@ def extract(
         "tokenizer": tokenizer_identity(loaded.tokenizer),
         "dtype": loaded.dtype,
         "max_length": loaded.max_length,
+        "shard_bytes": SHARD_BYTES,
     }
-    views_stored = list(view_plan.names) if view_plan else []
     layout = {
         "identity": request | resolved,
         "request_sha256": json_sha256(request),
-        "model": {"name": source.name, **_structure_of(backbone)},
-        "corpus": {
-            "name": corpus.name,
-            "sha256": corpus.sha256,
-            "pairs": corpus.is_pairs,
-            "notes": list(corpus.notes),
-        },
+        "model": _describe_model(source.name, backbone),
+        "corpus": _describe_corpus(corpus),
         "rows": corpus.n_texts,
         "layers": list(widths),
         "widths": widths,
         "poolings": poolings,
-        "views": views_stored,
+        "views": [stream.view for stream in streams[1:]],
         "token_metrics": sorted(token_metrics),
         "sinks": sinks.as_dict() if sinks else None,
         "planned_shards": len(job.bounds),
         "versions": versions(),
     }
     with CacheWriter(target, layout, overwrite=overwrite) as writer:
-        plan = Plan(
-            model=source.name,
-            rows=corpus.n_texts,
-            unique=sum(len(stream.first_row) for stream in streams),
-            tokens=content.n_tokens,
-            truncated=int(streams[0].spread(streams[0].table.truncated).sum()),
-            max_length=loaded.max_length,
-            layers=list(widths),
-            poolings=poolings,
-            views=views_stored,
-            bytes=int(content.row_bytes.sum()),
-            shards=len(job.bounds),
-            finished_shards=len(writer.finished),
-            sinks=sinks,
-            notes=corpus.notes,
-        )
+        plan = job.plan(source.name, corpus.notes, loaded.max_length, sinks)
+        plan = replace(plan, finished_shards=len(writer.finished))
         check_space(target, plan)
         listener.plan(plan)
         job.run(writer, listener)
@@ -197,13 +179,23 @@ def extract(
     return LayerCache(target)
 
 
-def _structure_of(backbone: Backbone) -> dict[str, Any]:
+def _describe_model(name: str, backbone: Backbone) -> dict[str, Any]:
     structure = backbone.structure
     return {
+        "name": name,
         "class": type(backbone.model).__name__,
         "n_blocks": structure.n_blocks,
         "blocks": structure.blocks_path,
         "final_norm": structure.norm_path,
+    }
+
+
+def _describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    return {
+        "name": corpus.name,
+        "sha256": corpus.sha256,
+        "pairs": corpus.is_pairs,
+        "notes": list(corpus.notes),
     }
 
 

@@ -33,9 +33,14 @@ class Stream:
     first_row: NDArray[np.int64]
 
     @property
+    def view(self) -> str:
+        """Name of the view; empty for the corpus itself."""
+        return self.folder.removeprefix("views/") if self.folder.startswith("views/") else ""
+
+    @property
     def prefix(self) -> str:
         """What names of a view's layers and poolings start with; empty for the corpus itself."""
-        return self.folder.removeprefix("views/") + "/" if self.folder.startswith("views/") else ""
+        return f"{self.view}/" if self.view else ""
 
     def spread(self, per_text: NDArray[Any]) -> NDArray[Any]:
         """A value of each text (texts,) as one of each row (n,); 0 for empty rows."""

@@ -66,7 +66,7 @@ def plot_scores(
         for nth, series in enumerate(drawn):
             draw_series(panel, series, axis, "score", nth)
         _draw_baselines(panel, drawn, axis, picks)
-        _ring_picks(panel, drawn, axis, picks)
+        _ring_picks(panel, _of_the_first_variant(drawn), axis, picks)
         say_if_empty(panel, rows, "score")
         panel.set_ylabel(wrapped(score_label(chosen, labels), 30))
         if "task" in rows.columns and len(names_of(rows, "task")) == 1:
@@ -111,6 +111,12 @@ def _draw_baselines(ax: Axes, drawn: list[Series], axis: LayerAxis, picks: pd.Da
             ", ".join(names), (place, 1), xycoords=ax.get_xaxis_transform(), xytext=(0, 2),
             textcoords="offset points", ha="center", va="bottom", fontsize=SMALL, color=INK,
         )  # fmt: skip
+
+
+def _of_the_first_variant(drawn: list[Series]) -> list[Series]:
+    """Those series that picks are scored by: where cosines are plain and centred, the plain ones."""
+    variants = [str(series.rows["variant"].iloc[0]) if "variant" in series.rows else "" for series in drawn]
+    return [series for series, variant in zip(drawn, variants, strict=True) if variant == variants[0]]
 
 
 def _ring_picks(ax: Axes, drawn: list[Series], axis: LayerAxis, picks: pd.DataFrame | None) -> None:
