@@ -71,6 +71,8 @@ def analyze(
     """
     if draws < 0:
         raise UsageError(f"--draws is {draws}: it must be 0 or more")
+    if duplicates not in ("keep", "drop"):
+        raise UsageError(f"duplicates is '{duplicates}': it must be keep or drop")
     specs = _chosen_specs(metrics)
     poolings = _chosen_poolings(cache, pooling)
     sets = tuple(spec for spec in specs if spec.kind != "tokens")
@@ -161,17 +163,21 @@ def _run_task(cache: LayerCache, rows: _Rows, task: _Task, draws: int, seed: int
     for spec in task.specs:
         views = _views_for(cache, spec)
         usable = rows.usable(task.pooling, [view for view in views if view is not None])
-        note = ""
-        if spec.max_n is not None and len(usable) > spec.max_n:
-            chosen = np.random.default_rng(seed).permutation(len(usable))[: spec.max_n]
-            usable = usable[np.sort(chosen)]
-            note = f";subsample={spec.max_n}"
-        found = _values(cache, rows, task, spec, views, usable, draws, seed)
+        chosen = _subsample(len(usable), spec.max_n, seed)
+        found = _values(cache, rows, task, spec, views, usable, chosen, draws, seed)
+        note = f";subsample={len(chosen)}" if len(chosen) < len(usable) else ""
         records.append(
             _record(cache, task.layer_name, task.pooling, spec, found)
-            | {"variant": _variant(spec, seed) + note, "n": len(usable)}
+            | {"variant": _variant(spec, seed) + note, "n": len(chosen)}
         )
     return records
+
+
+def _subsample(n: int, most: int | None, seed: int) -> NDArray[np.int64]:
+    """Positions of at most ``most`` of n rows, drawn with a seed, ascending."""
+    if most is None or n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
 def _views_for(cache: LayerCache, spec: MetricSpec) -> list[str | None]:
@@ -207,9 +213,11 @@ def _values(
     spec: MetricSpec,
     views: list[str | None],
     usable: NDArray[np.int64],
+    chosen: NDArray[np.int64],
     draws: int,
     seed: int,
 ) -> _Found:
+    """The metric on the chosen of the usable rows, all of which must be finite."""
     if not views:
         return _Found(float("nan"), _NONE, reason=_NO_VIEWS)
     stack = [
@@ -220,6 +228,7 @@ def _values(
     broken = np.flatnonzero(~np.all([np.isfinite(part).all(axis=1) for part in stack], axis=0))
     if broken.size:
         return _Found(float("nan"), _NONE, width=width, reason=not_finite(usable[broken].tolist()))
+    stack, usable = [part[chosen] for part in stack], usable[chosen]
     value, reason = _evaluate(spec, stack, seed)
     if reason:
         return _Found(float("nan"), _NONE, width=width, reason=reason)

@@ -496,3 +496,22 @@ def test_a_cache_without_token_metrics_says_so_for_every_layer(cache):
     frame = analyze(cache, ["curvature"], draws=4)
     assert frame["layer_name"].tolist() == ["embed", "block.1"]
     assert set(frame["reason"]) == {"not computed during extraction"}
+
+
+def test_a_broken_row_outside_the_subsample_is_noticed(tmp_path):
+    """DiME looks at 512 rows only, but a layer with a broken row anywhere has no value."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(600, 3)).astype(np.float32) for _ in range(2))
+    inside = set(np.random.default_rng(0).permutation(600)[:512].tolist())
+    outside = next(row for row in range(600) if row not in inside)
+    x[outside] = np.nan
+    views = {"augment.1": {"mean/embed": x}, "augment.2": {"mean/embed": y}}
+    cache = make_cache(tmp_path / "c", {"mean/embed": y}, n_blocks=1, views=views)
+    frame = analyze(cache, ["dime"], draws=0)
+    assert f"row {outside}" in frame["reason"].iloc[0]
+
+
+def test_an_unknown_way_with_duplicates_is_refused(tmp_path):
+    cache = make_cache(tmp_path / "c", {"mean/embed": np.eye(4, dtype=np.float32)}, n_blocks=1)
+    with pytest.raises(UsageError, match="keep or drop"):
+        analyze(cache, ["dataset_entropy"], duplicates="ignore")

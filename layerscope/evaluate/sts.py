@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from layerscope.cache import LayerCache
-from layerscope.errors import CorpusError, UsageError
+from layerscope.errors import CorpusError, UsageError, nearest
 from layerscope.frames import SCORE_COLUMNS, as_frame, not_finite
 from layerscope.resampling import interval
 
@@ -59,6 +59,8 @@ def evaluate_sts(
     """
     if draws < 0:
         raise UsageError(f"--draws is {draws}: it must be 0 or more")
+    if resample not in get_args(Resample):
+        raise UsageError(f"resample is '{resample}': {nearest(str(resample), get_args(Resample))}")
     gold = _gold_scores(cache, scores, score_column)
     weights = _bootstrap_weights(cache, gold, draws, seed, resample)
     records: list[dict[str, Any]] = []

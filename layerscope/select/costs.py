@@ -43,6 +43,10 @@ def with_costs(
         raise FrameError(
             f"the scores frame holds several tasks ({', '.join(rows['task'].unique())}): choose one"
         )
+    for column in ("split", "subset"):
+        if column in rows and rows[column].nunique() > 1:
+            names = ", ".join(map(str, rows[column].unique()))
+            raise FrameError(f"the scores frame holds several values of {column} ({names}): choose one")
     costs = [_cost(pick, rows) for pick in picks.to_dict("records")]
     return picks.assign(**pd.DataFrame(costs, index=picks.index))
 
