@@ -11,6 +11,7 @@ import contextlib
 import copy
 import hashlib
 import json
+import logging as python_logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,13 +74,20 @@ def find_model(model: Any, revision: str | None = None) -> ModelSource:
         return _folder_source(path.parent, [path], gguf_file=path.name)
     if path.is_dir():
         return _folder_source(path, _weights_in(path), gguf_file=_gguf_in(path))
-    if _looks_like_a_path(str(model)):
+    if not is_hub_id(model):
         raise ModelError(f"no model folder at {path}: give an existing folder, a .gguf file or a hub id")
     return _hub_source(str(model), revision)
 
 
-def _looks_like_a_path(name: str) -> bool:
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
+def is_hub_id(model: Any) -> bool:
+    """Whether ``model`` names something on the hub: a string that is no file here and not written as a path.
+
+    >>> is_hub_id("owner/name"), is_hub_id("./folder")
+    (True, False)
+    """
+    if not isinstance(model, str) or Path(model).expanduser().exists():
+        return False
+    return not (model.startswith(("/", ".", "~")) or model.count("/") > 1 or "\\" in model)
 
 
 def _weights_in(folder: Path) -> list[Path]:
@@ -274,15 +282,19 @@ def _position_offset(model: Any) -> int:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' progress bars and advice off the terminal while something loads."""
+    """Keep progress bars, advice and the hub client's retries off the terminal while something loads."""
     from transformers.utils import logging
 
+    hub = python_logging.getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(python_logging.ERROR)
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
+        hub.setLevel(hub_level)
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]

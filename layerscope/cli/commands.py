@@ -25,6 +25,9 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
         options["token_metrics"] = ()
 
     class Terminal(Listener):
+        def remote(self, name: str) -> None:
+            console.note(f"{name} is no local folder: asking the Hugging Face hub")
+
         def hit(self, _: Any) -> None:
             console.note(f"{output} already holds this extraction: nothing to do")
 

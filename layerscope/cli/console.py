@@ -200,7 +200,8 @@ def progress(what: str) -> Iterator[Any]:
     try:
         yield advance
     finally:
-        bar.stop()
+        if task is not None:
+            bar.stop()
 
 
 def describe_plan(plan: Plan) -> None:

@@ -52,6 +52,9 @@ class Plan:
 class Listener:
     """Is told how a run goes; override what is of interest."""
 
+    def remote(self, name: str) -> None:
+        """The model is not on this machine; the hub is asked for it, which may take a while."""
+
     def hit(self, cache: LayerCache) -> None:
         """The same extraction is on disk already."""
 

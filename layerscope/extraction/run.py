@@ -18,7 +18,7 @@ from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import make_streams, make_view_plan
 from layerscope.files import json_sha256
-from layerscope.models import DType, LoadedModel, find_model, load_model
+from layerscope.models import DType, LoadedModel, find_model, is_hub_id, load_model
 from layerscope.pooling import check_poolings
 from layerscope.sinks import SinkReport, find_sinks
 from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
@@ -100,6 +100,8 @@ def extract(
         LayerscopeError: with one line that says what was wrong and what to do.
     """
     listener = listener or Listener()
+    if is_hub_id(model):
+        listener.remote(model)
     source = find_model(model, revision)
     corpus = texts if isinstance(texts, Corpus) else read_corpus(
         texts, text_columns=text_columns, view_column=view_column, score_column=score_column,
