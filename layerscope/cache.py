@@ -39,7 +39,12 @@ SCHEMA = 1
 _FORMAT = "layerscope-cache"
 _MANIFEST = "manifest.json"
 ROWS = "rows.parquet"
+_VERIFY = "run 'layerscope verify' on the cache, then the same extract command to mend it"
 _PARTS = ("embeddings", "views", "tokens", "token_metrics", "frames")
+
+
+class DamagedManifestError(CacheError):
+    """The manifest is there but is no JSON."""
 
 
 class LayerCache:
@@ -106,7 +111,7 @@ class LayerCache:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row a text: ``row``, flags, token counts and the corpus' own columns."""
-        return pd.read_parquet(self.path / ROWS)
+        return _read_parquet(self.path / ROWS)
 
     def layer_info(self, name: str) -> Layer:
         """Position and depth of the layer called ``name``."""
@@ -170,7 +175,7 @@ class LayerCache:
         files = self._files("token_metrics")
         if not files:
             return pd.DataFrame(columns=["row", "layer_name", "tokens"])
-        return pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
+        return pd.concat([_read_parquet(file) for file in files], ignore_index=True)
 
     def verify(self) -> list[str]:
         """Check every file against its checksum; the problems found, none if all is well."""
@@ -227,7 +232,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise CacheError(f"{path} cannot be read ({error}): extract again with --overwrite") from error
+        raise DamagedManifestError(
+            f"{path} cannot be read ({error}): extract again with --overwrite"
+        ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise CacheError(f"{path} is not the manifest of a layerscope cache: choose another folder")
     if manifest["schema"] > SCHEMA:
@@ -243,17 +250,27 @@ def read_tensor(path: Path, name: str) -> NDArray[Any]:
 
     The format: eight bytes of header length, a JSON header with offsets, then the raw tensors.
     """
-    with path.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        header = json.loads(stream.read(length))
-    if name not in header:
-        raise CacheError(f"{path} holds no tensor '{name}': run 'layerscope verify {path.parent.parent}'")
-    entry = header[name]
-    shape = tuple(entry["shape"])
-    dtype = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_}[entry["dtype"]]
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=8 + length + entry["data_offsets"][0], shape=shape)
+    try:
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(min(length, path.stat().st_size)))
+        entry = header[name]
+        shape = tuple(entry["shape"])
+        dtype = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_}[entry["dtype"]]
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        return np.memmap(
+            path, dtype=dtype, mode="r", offset=8 + length + entry["data_offsets"][0], shape=shape
+        )
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        raise CacheError(f"{path} is damaged or lacks the tensor '{name}': {_VERIFY}") from error
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise CacheError(f"{path} is missing or damaged: {_VERIFY}") from error
 
 
 # Writing
@@ -284,25 +301,38 @@ class CacheWriter:
         }
         self._overwrite = overwrite
         self._lock: int | None = None
+        self._is_new = False
+        self._made_folder = False
 
     def __enter__(self) -> CacheWriter:
+        self._made_folder = not self.path.exists()
         make_folder(self.path)
         self._lock = _lock_folder(self.path)
         try:
             self._open()
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
+        if error is not None and self._is_new and not self._manifest["shards"]:
+            self._withdraw()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
+    def _withdraw(self) -> None:
+        """Leave nothing behind of a cache that failed before its first shard was whole."""
+        _remove_parts(self.path)
+        if self._made_folder:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
     def _open(self) -> None:
         _remove_temporaries(self.path)
-        old = find_manifest(self.path)
+        old = self._old_manifest()
+        self._is_new = old is None
         if old is None:
             others = [entry.name for entry in self.path.iterdir()]
             if others:
@@ -322,6 +352,16 @@ class CacheWriter:
                 "choose another folder with -o, or replace it with --overwrite"
             )
         write_json(self.path / _MANIFEST, self._manifest)
+
+    def _old_manifest(self) -> dict[str, Any] | None:
+        """The manifest that is there; one that cannot be read is dropped where it may be replaced."""
+        try:
+            return find_manifest(self.path)
+        except DamagedManifestError:
+            if not self._overwrite:
+                raise
+            _remove_parts(self.path)
+            return None
 
     def _is_whole(self, shard: dict[str, Any]) -> bool:
         return not any(_problems_of(self.path, file, sha256) for file, sha256 in shard["files"].items())

@@ -414,3 +414,45 @@ def test_ctrl_c_ends_with_a_line_and_the_same_command_goes_on(tiny, tmp_path):
     assert again.returncode == 0, again.stderr
     assert "of them there already" in again.stderr
     assert LayerCache(tmp_path / "cache").verify() == []
+
+
+def test_a_run_that_fails_before_its_first_shard_leaves_no_folder(run, tiny, pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100})())
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    assert code == 1
+    assert "only 100 bytes are free" in complaint(err)
+    assert not (tmp_path / "cache").exists()
+    (tmp_path / "empty").mkdir()
+    run("extract", tiny, pairs, "-o", tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_damaged_manifest_is_named_and_can_be_replaced(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    (tmp_path / "cache" / "manifest.json").write_text('{"format":')
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    assert code == 1
+    assert "--overwrite" in complaint(err)
+    assert run("extract", tiny, pairs, "-o", tmp_path / "cache", "--overwrite")[0] == 0
+    assert run("verify", tmp_path / "cache")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["rows.parquet", "embeddings/00000.safetensors", "token_metrics/00000.parquet"]
+)
+def test_a_damaged_file_is_named_with_what_to_do(name, run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    (tmp_path / "cache" / name).write_bytes(b"garbage")
+    code, _, err = run("analyze", tmp_path / "cache", "--draws", "0")
+    assert code == 1
+    assert name in complaint(err)
+    assert "layerscope verify" in complaint(err)
+    assert run("extract", tiny, pairs, "-o", tmp_path / "cache")[0] == 0
+    assert run("verify", tmp_path / "cache")[0] == 0
+
+
+def test_paths_with_blanks_and_brackets_come_back_quoted(run, tiny, pairs, tmp_path):
+    cache = tmp_path / "my [bold] cache"
+    code, out, err = run("extract", tiny, pairs, "-o", cache)
+    assert code == 0, err
+    assert f"layerscope analyze '{cache}'" in out

@@ -40,9 +40,9 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
     with console.progress("extracting") as advance:
         cache = run(model, corpus, path=output, listener=Terminal(), **options)
     console.wrote([cache.path])
-    steps = [f"layerscope analyze {output}"]
+    steps = [console.command("analyze", output)]
     if cache.manifest["corpus"]["pairs"] and "score" in cache.rows.columns:
-        steps.append(f"layerscope evaluate sts {output}")
+        steps.append(console.command("evaluate", "sts", output))
     console.next_step(*steps)
 
 
@@ -75,7 +75,7 @@ def analyze(
         console.note(f"no value for {', '.join(names)}: {reason}")
     target = output or _frames(cache_path) / "metrics.parquet"
     console.wrote(write_frame(frame, target))
-    console.next_step(f"layerscope select {target}", f"layerscope report {cache_path}")
+    console.next_step(console.command("select", target), console.command("report", cache_path))
 
 
 def _frames(cache_path: Path) -> Path:
@@ -101,7 +101,7 @@ def select(
     target = output or source.parent / "picks.parquet"
     console.wrote(write_frame(picks, target))
     if source.parent.name == "frames":
-        console.next_step(f"layerscope report {source.parent.parent}")
+        console.next_step(console.command("report", source.parent.parent))
 
 
 def evaluate_sts(
@@ -127,9 +127,9 @@ def evaluate_sts(
     console.wrote(write_frame(scores, target))
     metrics = _frames(cache_path) / "metrics.parquet"
     console.next_step(
-        f"layerscope select {metrics} --scores {target}"
+        console.command("select", metrics, "--scores", target)
         if metrics.is_file()
-        else f"layerscope analyze {cache_path}"
+        else console.command("analyze", cache_path)
     )
 
 
@@ -169,7 +169,7 @@ def info(cache_path: Path) -> None:
             f'  vectors = tensors["{cache.poolings[0]}/{cache.layers[-1]}"]'
         )
     )
-    console.next_step(f"layerscope analyze {cache_path}")
+    console.next_step(console.command("analyze", cache_path))
 
 
 def verify(cache_path: Path) -> None:

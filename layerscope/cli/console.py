@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,15 @@ def wrote(paths: Sequence[Path]) -> None:
     """What a command left on disk."""
     for path in paths:
         out.print(f"[green]wrote[/green] {escape(str(path))}")
+
+
+def command(*words: str | Path) -> str:
+    """A command line that can be pasted: words with blanks or signs are quoted.
+
+    >>> command("analyze", "my cache")
+    "layerscope analyze 'my cache'"
+    """
+    return shlex.join(["layerscope", *map(str, words)])
 
 
 def next_step(*commands: str) -> None:

@@ -7,19 +7,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from layerscope.cache import ROWS, LayerCache, find_manifest
+from layerscope.cache import DamagedManifestError, LayerCache, find_manifest
 from layerscope.files import json_sha256
 
 
 def finished_cache(path: Path, request: dict[str, Any]) -> LayerCache | None:
-    """The cache at ``path`` where it is complete and answers this very request, else ``None``."""
-    manifest = find_manifest(path)
+    """The cache at ``path`` where it is complete and whole and answers this very request, else ``None``.
+
+    Every checksum is checked, so that asking again mends what is damaged.
+    """
+    try:
+        manifest = find_manifest(path)
+    except DamagedManifestError:  # told, or replaced, by the writer
+        return None
     if manifest is None or manifest["status"] != "complete":
         return None
     if manifest["request_sha256"] != json_sha256(request):
         return None
-    names = [file for shard in manifest["shards"] for file in shard["files"]]
-    return LayerCache(path) if all((path / name).is_file() for name in [*names, ROWS]) else None
+    cache = LayerCache(path)
+    return None if cache.verify() else cache
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
