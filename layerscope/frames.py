@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.errors import FrameError
+from layerscope.errors import FrameError, UsageError
 from layerscope.files import make_folder, write_atomic
+from layerscope.layers import as_layer_order
 
 METRIC_COLUMNS = (
     "model", "corpus", "layer", "layer_name", "depth", "pooling", "metric", "variant",
@@ -28,6 +29,7 @@ PICK_COLUMNS = (
     "model", "corpus", "pooling", "kind", "criterion", "metric", "variant", "direction",
     "layer", "layer_name", "depth", "value", "runner_up", "runner_up_value", "support", "clear", "reason",
 )  # fmt: skip
+_NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n"}
 _REQUIRED = {
     "metrics": ("layer", "layer_name", "depth", "pooling", "metric", "value"),
     "scores": ("layer", "layer_name", "depth", "pooling", "metric", "score"),
@@ -75,7 +77,25 @@ def read_frame(path: str | Path, kind: str) -> pd.DataFrame:
         )
     if frame.empty:
         raise FrameError(f"{source} has no rows: {_HOW[kind]}")
+    _check_values(frame, source)
     return frame
+
+
+def _check_values(frame: pd.DataFrame, source: Path) -> None:
+    """Numbers are numbers and layers are layers; else the row is named."""
+    for column in _NUMBERS & set(frame.columns):
+        numbers = pd.to_numeric(frame[column], errors="coerce")
+        bad = frame.index[numbers.isna() & frame[column].notna()]
+        if len(bad):
+            raise FrameError(
+                f"{source}, row {bad[0] + 1}: the {column} '{frame.loc[bad[0], column]}' is not a number"
+            )
+    for row, name in enumerate(frame["layer_name"], start=1):
+        if isinstance(name, str):
+            try:
+                as_layer_order([name])
+            except UsageError as error:
+                raise FrameError(f"{source}, row {row}: {error}") from error
 
 
 def _first_line(error: Exception) -> str:

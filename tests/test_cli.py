@@ -456,3 +456,17 @@ def test_paths_with_blanks_and_brackets_come_back_quoted(run, tiny, pairs, tmp_p
     code, out, err = run("extract", tiny, pairs, "-o", cache)
     assert code == 0, err
     assert f"layerscope analyze '{cache}'" in out
+
+
+def test_a_frame_with_one_layer_or_no_values_gives_picks_that_say_so(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    run("analyze", tmp_path / "cache", "--draws", "5")
+    frame = pd.read_csv(tmp_path / "cache" / "frames" / "metrics.csv")
+    frame[frame["layer_name"] == "embed"].to_csv(tmp_path / "one.csv", index=False)
+    code, out, err = run("select", tmp_path / "one.csv")
+    assert code == 0, err
+    assert "embed" in out
+    frame.assign(value=float("nan")).to_csv(tmp_path / "none.csv", index=False)
+    code, out, err = run("select", tmp_path / "none.csv")
+    assert code == 0, err
+    assert "no pick by dataset_entropy" in err

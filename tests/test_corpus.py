@@ -652,3 +652,8 @@ def test_the_folder_of_banking77_has_two_splits() -> None:
     folder = _real("banking77/test.csv").parent
     assert read_corpus(folder).n_texts == 3080
     assert read_corpus(folder, split="train").n_texts == 10_003
+
+
+def test_arrays_and_series_of_texts_are_lists_of_texts():
+    for texts in (np.array(["a cat", "b"]), pd.Series(["a cat", "b"], index=[7, 3]), iter(["a cat", "b"])):
+        assert read_corpus(texts).texts == ["a cat", "b"]

@@ -168,3 +168,24 @@ def test_a_frame_cannot_be_written_under_a_file(tmp_path):
     (tmp_path / "a").write_text("x")
     with pytest.raises(CacheError, match="a file stands where a folder is needed"):
         write_frame(metrics_frame(), tmp_path / "a" / "m.parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [("value", "much", r"row 2: the value 'much' is not a number"), ("layer_name", "foo", r"row 2: .*'foo'")],
+)
+def test_a_frame_edited_by_hand_is_refused_with_the_row(column, value, message, tmp_path):
+    frame = pd.DataFrame(
+        {
+            "layer": [0, 1],
+            "layer_name": ["embed", "block.1"],
+            "depth": [0.0, 1.0],
+            "pooling": "mean",
+            "metric": "dataset_entropy",
+            "value": [1.0, 2.0],
+        }
+    ).astype({column: object})
+    frame.loc[1, column] = value
+    frame.to_csv(tmp_path / "m.csv", index=False)
+    with pytest.raises(FrameError, match=message):
+        read_frame(tmp_path / "m.csv", "metrics")

@@ -153,6 +153,7 @@ def pick_figures(picks: pd.DataFrame) -> None:
     rows = []
     for pick in picks.to_dict("records"):
         if not isinstance(pick["layer_name"], str):
+            note(f"no pick by {pick['criterion']} (pooling {pick['pooling']}): {pick['reason']}")
             continue
         is_rule = pick["kind"] == "baseline"
         arrow = "" if is_rule else f" {_ARROWS[pick['direction']]}"
@@ -163,7 +164,7 @@ def pick_figures(picks: pd.DataFrame) -> None:
             *([number(pick["score"]), _cost(pick)] if scored else []),
             "" if is_rule else _percent(pick["support"]),
             "" if is_rule else ("yes" if pick["clear"] else "no"),
-            "" if is_rule else pick["runner_up"] or "–",
+            "" if is_rule else pick["runner_up"] if isinstance(pick["runner_up"], str) else "–",
         ]
         rows.append(row)
     columns = [*(["score", "cost [95 %]"] if scored else []), "support", "clear", "runner-up"]

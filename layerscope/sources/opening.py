@@ -69,7 +69,7 @@ def raw_table(source: str | Path | pd.DataFrame | Iterable[str], how: Reading) -
     if isinstance(source, pd.DataFrame):
         _refuse_options(how, "a DataFrame")
         return _frame_table(source, how.limit)
-    if source == "-":
+    if isinstance(source, str) and source == "-":
         _refuse_options(how, "standard input")
         lines = decoded_lines(sys.stdin.buffer, "standard input", how.encoding)
         return plain_table(lines, "stdin", "standard input", how.limit)
