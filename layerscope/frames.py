@@ -27,7 +27,8 @@ SCORE_COLUMNS = (
 )  # fmt: skip
 PICK_COLUMNS = (
     "model", "corpus", "pooling", "kind", "criterion", "metric", "variant", "direction",
-    "layer", "layer_name", "depth", "value", "runner_up", "runner_up_value", "support", "clear", "reason",
+    "layer", "layer_name", "depth", "value", "runner_up", "runner_up_value", "support", "most_picked",
+    "most_picked_support", "clear", "n", "reason",
 )  # fmt: skip
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n"}
 _REQUIRED = {

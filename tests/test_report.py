@@ -125,7 +125,11 @@ def test_pick_comes_first_with_its_criterion_direction_and_certainty(small):
 
 
 def test_pick_is_priced_next_to_the_baselines(small):
-    assert "It scores 0.732; the best layer, block.5, scores 0.750, so this pick costs 0.018." in small.text
+    assert (
+        "It scores 0.732 (Spearman of cosine similarity with gold score, STS-B, 500 pairs); "
+        "the best layer, block.5, scores 0.750, so this pick costs 0.018." in small.text
+    )
+    assert "The fixed rule “2/3 depth” takes the same layer" in small.text
     assert small.row("Dataset entropy, higher is better")[1:4] == ["block.4", "0.732", "0.018"]
     assert small.row("Uniformity, lower is better")[4] == (
         "picked in 41 of 100 subsamples; no clear winner: runner-up block.3"
@@ -151,6 +155,50 @@ def test_without_subsamples_nothing_is_said_of_certainty(tmp_path):
     page = Page(write(tmp_path, (metrics, scores, picks.assign(support=np.nan, clear=False))))
     assert "How sure: unknown, no subsamples were drawn. The runner-up is block.5." in page.text
     assert "No clear winner" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("score", "sentence"),
+    [
+        (0.741, "On these scores the fixed rule “middle layer” (block.3, 0.741) does better than this pick"),
+        (0.731, "That is more than the best fixed rule, “middle layer” (block.3, 0.731)."),
+    ],
+)
+def test_a_fixed_rule_that_beats_the_pick_is_named(tmp_path, score, sentence):
+    metrics, scores, picks = slim(encoder())
+    picks = picks[picks["criterion"] != "2/3 depth"].reset_index(drop=True)
+    picks.loc[picks["criterion"] == "middle layer", "score"] = score
+    picks = picks.assign(cost_low=0.004, cost_high=0.03)
+    page = Page(write(tmp_path, (metrics, scores, picks)))
+    assert sentence in page.text
+    assert "so this pick costs 0.018 [0.004, 0.030]." in page.text
+
+
+def test_subsamples_that_pick_another_layer_are_explained(tmp_path):
+    metrics, scores, picks = slim(encoder())
+    picks = picks.assign(support=0.02, most_picked="block.6", most_picked_support=0.91, clear=False, n=300)
+    page = Page(write(tmp_path, (metrics, scores, picks)))
+    assert (
+        "How sure: picked in 2% of the subsamples (halves of 300 texts); most often they pick block.6 (91%), "
+        "so the pick depends on how many texts there are. No clear winner" in page.text
+    )
+
+
+def test_too_few_texts_are_the_reason_why_nothing_is_said_of_certainty(tmp_path):
+    metrics, scores, picks = slim(encoder())
+    few = picks.assign(support=np.nan, clear=False, reason="fewer than 20 texts")
+    page = Page(write(tmp_path, (metrics, scores, few)))
+    assert "How sure: unknown, fewer than 20 texts." in page.text
+    assert page.row("Uniformity, lower is better")[4] == "unknown: fewer than 20 texts"
+
+
+def test_criteria_without_a_pick_for_one_reason_share_a_row(tmp_path):
+    metrics, scores, picks = slim(encoder())
+    missing = picks.iloc[:2].assign(layer_name=None, criterion=["dime", "lidar"], clear=False)
+    missing["reason"] = [f"no layer has a value of '{name}': no views" for name in ("dime", "lidar")]
+    page = Page(write(tmp_path, (metrics, scores, pd.concat([picks, missing]))))
+    assert page.row("DiME, lidar")[-1] == "no layer has a value: no views"
+    assert page.text.count("no views") == 1
 
 
 def test_both_poolings_are_side_by_side_and_sinks_explained(deep):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -22,6 +22,7 @@ from layerscope.metrics import METRICS
 from layerscope.resampling import interval
 from layerscope.select import LayerSelector, pick_layers, with_costs
 from layerscope.select.picks import BASELINES, baseline_layer
+from layerscope.select.selector import FEWEST_TEXTS
 
 NAN = float("nan")
 VALUES = st.lists(st.floats(-9, 9) | st.just(NAN), min_size=1, max_size=8).filter(
@@ -36,7 +37,7 @@ def metrics_frame(values, draws=None, layers=None, **more):
     drawn = [None] * len(values) if draws is None else np.asarray(draws, dtype=float).T.tolist()
     facts = {
         "model": "m", "corpus": "c", "pooling": "mean", "metric": "dataset_entropy", "variant": "v",
-        "reason": "", "n": 9,
+        "reason": "", "n": 90,
     }  # fmt: skip
     return as_frame(
         [
@@ -78,6 +79,7 @@ def test_the_direction_can_be_turned():
 @settings(deadline=None, max_examples=60)
 @given(values=VALUES, direction=st.sampled_from(["higher", "lower"]))
 def test_the_pick_is_the_first_best_layer_that_has_a_value(values, direction):
+    assume(np.sum(~np.isnan(values)) == 1 or np.nanmax(values) - np.nanmin(values) > 1e-6)
     selector = fit(metrics_frame(values), direction=direction)
     best = np.nanargmax(values) if direction == "higher" else np.nanargmin(values)
     assert selector.layer_index_ == best
@@ -100,6 +102,16 @@ def test_layers_with_one_value_tie_and_there_is_no_clear_winner():
     assert (selector.layer_, selector.runner_up_) == ("block.1", "block.2")
     assert selector.difference_[0] == 0
     assert not selector.clear_
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [2.0, 2.0 + 1e-12, NAN, 2.0], [-3.0] * 5])
+def test_where_all_layers_tie_none_is_picked(values):
+    with pytest.raises(FrameError, match=f"all {np.sum(~np.isnan(values))} layers have the same value"):
+        fit(metrics_frame(values))
+    picks = pick_layers(metrics_frame(values))
+    pick = picks[picks["kind"] == "criterion"].iloc[0]
+    assert pick["layer_name"] is None or pick["layer_name"] != pick["layer_name"]
+    assert "the same value" in pick["reason"]
 
 
 def test_of_many_layers_with_one_value_the_first_comes_first():
@@ -144,6 +156,22 @@ def test_resamples_without_any_value_give_no_support():
     selector = fit(metrics_frame([1.0, 2.0], [[NAN, NAN]] * 10))
     assert np.isnan(selector.support_)
     assert not selector.clear_
+
+
+def test_the_layer_that_most_resamples_pick_is_named():
+    selector = fit(metrics_frame([1.0, 2.0, 0.0], [[1, 0, 0]] * 6 + [[0, 1, 0]] * 3 + [[0, 0, 1]]))
+    assert (selector.layer_, selector.support_) == ("block.1", pytest.approx(0.3))
+    assert (selector.most_picked_, selector.most_picked_support_) == ("embed", pytest.approx(0.6))
+
+
+def test_of_few_texts_nothing_is_said_of_certainty():
+    frame = metrics_frame([1.0, 2.0], [[1, 2], [1, 2]]).assign(n=FEWEST_TEXTS)
+    assert fit(frame).support_ == 1
+    few = fit(frame.assign(n=[FEWEST_TEXTS, FEWEST_TEXTS - 1]))
+    assert (few.layer_, few.n_) == ("block.1", FEWEST_TEXTS - 1)
+    assert np.isnan([few.support_, *few.difference_]).all()
+    assert not few.clear_
+    assert few.as_record()["reason"] == f"fewer than {FEWEST_TEXTS} texts"
 
 
 @pytest.mark.parametrize("direction", ["higher", "lower"])
@@ -354,7 +382,8 @@ def test_a_pick_says_all_that_the_selector_knows():
         "model": "m", "corpus": "c", "pooling": "mean", "kind": "criterion", "criterion": "dataset_entropy",
         "metric": "dataset_entropy", "variant": "v", "direction": "higher", "layer": 1,
         "layer_name": "block.1", "depth": 0.5, "value": 3.0, "runner_up": "block.2", "runner_up_value": 2.0,
-        "support": 1.0, "clear": True, "reason": "",
+        "support": 1.0, "most_picked": "block.1", "most_picked_support": 1.0, "clear": True, "n": 90,
+        "reason": "",
     }  # fmt: skip
     assert row.to_dict() == expected
 

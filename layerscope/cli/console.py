@@ -174,6 +174,9 @@ def pick_figures(picks: pd.DataFrame) -> None:
         rows,
         "Picks without labels (↑ highest, ↓ lowest value), and by depth",
     )
+    unsure = picks[picks["layer_name"].notna() & (picks["kind"] == "criterion") & (picks["reason"] != "")]
+    for reason in unsure["reason"].unique():
+        note(f"no support is given: {reason}")
 
 
 def _percent(share: float) -> str:

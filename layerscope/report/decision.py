@@ -51,7 +51,10 @@ class Card:
 
 
 def make_cards(
-    picks: pd.DataFrame | None, labels: Mapping[str, str] | None, n_draws: int | None
+    picks: pd.DataFrame | None,
+    labels: Mapping[str, str] | None,
+    n_draws: int | None,
+    score_name: str = "",
 ) -> list[Card]:
     """One card per pooling (and model and corpus), with token-level criteria on the card of their mean."""
     if picks is None or picks.empty:
@@ -64,7 +67,7 @@ def make_cards(
             {str(name): value for name, value in pick.items()}
         )
     return [
-        _card(pooling, " · ".join(place), records, labels, n_draws)
+        _card(pooling, " · ".join(place), records, labels, n_draws, score_name)
         for (pooling, *place), records in cards.items()
     ]
 
@@ -75,19 +78,21 @@ def _card(
     records: list[dict[str, Any]],
     labels: Mapping[str, str] | None,
     n_draws: int | None,
+    score_name: str,
 ) -> Card:
     picked = [pick for pick in records if pick.get("kind", "criterion") == "criterion"]
     rules = {str(pick["criterion"]): pick for pick in reversed(records) if pick.get("kind") == "baseline"}
     first = next((pick for pick in picked if not is_missing(pick["layer_name"])), None)
     has_scores = any(not is_missing(pick.get("score")) for pick in records)
-    choices = [_choice(pick, labels, n_draws) for pick in picked]
+    choices = [_choice(pick, labels, n_draws) for pick in picked if not is_missing(pick["layer_name"])]
+    choices += _without_pick(picked, labels)
     choices += [_choice(pick, labels, n_draws) for pick in reversed(rules.values())]
     return Card(
         pooling=pooling,
         meaning=_POOLINGS.get(pooling, ""),
         place=place,
         layer=MISSING if first is None else str(first["layer_name"]),
-        sentences=_sentences(first, picked, rules, labels, n_draws),
+        sentences=_sentences(first, picked, rules, labels, n_draws, score_name),
         choices=choices + _best(records),
         has_scores=has_scores,
     )
@@ -99,6 +104,7 @@ def _sentences(
     rules: Mapping[str, dict[str, Any]],
     labels: Mapping[str, str] | None,
     n_draws: int | None,
+    score_name: str,
 ) -> list[str]:
     if first is None:
         reasons = [str(pick["reason"]) for pick in picked if not is_missing(pick.get("reason"))]
@@ -106,7 +112,7 @@ def _sentences(
     found = [
         _why(first, labels),
         _how_sure(first, n_draws),
-        _worth(first),
+        _worth(first, score_name),
         _against_rules(first, rules),
         _agreement(first, picked),
     ]
@@ -115,9 +121,20 @@ def _sentences(
 
 def _against_rules(pick: dict[str, Any], rules: Mapping[str, dict[str, Any]]) -> str:
     same = [name for name, rule in rules.items() if rule["layer_name"] == pick["layer_name"]]
-    if not same:
+    if same:
+        return (
+            f"The fixed rule “{same[0]}” takes the same layer, so here the criterion gains nothing over it."
+        )
+    score = number(pick.get("score"))
+    scored = {name: number(rule.get("score")) for name, rule in rules.items()}
+    scored = {name: value for name, value in scored.items() if math.isfinite(value)}
+    if not scored or not math.isfinite(score):
         return ""
-    return f"The fixed rule “{same[0]}” takes the same layer, so here the criterion gains nothing over it."
+    rule = max(scored, key=lambda name: scored[name])
+    where = f"“{rule}” ({rules[rule]['layer_name']}, {fixed(scored[rule])})"
+    if scored[rule] > score:
+        return f"On these scores the fixed rule {where} does better than this pick: prefer it here."
+    return f"That is more than the best fixed rule, {where}."
 
 
 def _cost_text(pick: dict[str, Any]) -> str:
@@ -141,9 +158,10 @@ def _why(pick: dict[str, Any], labels: Mapping[str, str] | None) -> str:
 def _how_sure(pick: dict[str, Any], n_draws: int | None) -> str:
     support, runner_up = _support(pick, n_draws), pick.get("runner_up")
     if not support:
-        unknown = "How sure: unknown, no subsamples were drawn."
+        reason = pick.get("reason")
+        unknown = f"How sure: unknown, {'no subsamples were drawn' if is_missing(reason) else reason}."
         return unknown if is_missing(runner_up) else f"{unknown} The runner-up is {runner_up}."
-    sure = f"How sure: {support}."
+    sure = f"How sure: {support}{_elsewhere(pick)}."
     if is_missing(runner_up) or is_missing(pick.get("clear")):
         return sure
     if pick["clear"]:
@@ -155,16 +173,31 @@ def _support(pick: dict[str, Any], n_draws: int | None) -> str:
     share = number(pick.get("support"))
     if not math.isfinite(share):
         return ""
+    half = _half(pick)
     if n_draws:
-        return f"picked in {round(share * n_draws)} of {count_of(n_draws, 'subsample')}"
-    return f"picked in {share:.0%} of the subsamples"
+        return f"picked in {round(share * n_draws)} of {count_of(n_draws, 'subsample')}{half}"
+    return f"picked in {share:.0%} of the subsamples{half}"
 
 
-def _worth(pick: dict[str, Any]) -> str:
+def _half(pick: dict[str, Any]) -> str:
+    """What a subsample is: half of the texts."""
+    n = number(pick.get("n"))
+    return f" (halves of {n:,.0f} texts)" if math.isfinite(n) else ""
+
+
+def _elsewhere(pick: dict[str, Any]) -> str:
+    """Which layer most subsamples pick, where it is another one."""
+    other, share = pick.get("most_picked"), number(pick.get("most_picked_support"))
+    if is_missing(other) or other == pick["layer_name"] or not math.isfinite(share):
+        return ""
+    return f"; most often they pick {other} ({share:.0%}), so the pick depends on how many texts there are"
+
+
+def _worth(pick: dict[str, Any], score_name: str) -> str:
     score, cost = number(pick.get("score")), number(pick.get("cost"))
     if not math.isfinite(score):
         return ""
-    sentence = f"It scores {fixed(score)}"
+    sentence = f"It scores {fixed(score)}" + (f" ({score_name})" if score_name else "")
     best = pick.get("best_layer_name")
     if is_missing(best) or not math.isfinite(cost):
         return sentence + "."
@@ -172,7 +205,7 @@ def _worth(pick: dict[str, Any]) -> str:
         return f"{sentence}, the best of all layers."
     return (
         f"{sentence}; the best layer, {best}, scores {fixed(number(pick.get('best_score')))}, "
-        f"so this pick costs {fixed(cost)}."
+        f"so this pick costs {_cost_text(pick)}."
     )
 
 
@@ -202,13 +235,27 @@ def _choice(pick: dict[str, Any], labels: Mapping[str, str] | None, n_draws: int
     )
 
 
+def _without_pick(picked: list[dict[str, Any]], labels: Mapping[str, str] | None) -> list[Choice]:
+    """One row for all criteria that pick no layer for the same reason."""
+    names: dict[str, list[str]] = {}
+    for pick in picked:
+        if is_missing(pick["layer_name"]):
+            reason = "no value" if is_missing(pick.get("reason")) else str(pick["reason"])
+            common = reason.replace(f" of '{pick['criterion']}'", "")
+            names.setdefault(common, []).append(without_unit(label_of(str(pick["criterion"]), labels)))
+    return [
+        Choice(", ".join(dict.fromkeys(criteria)), MISSING, reason, MISSING, MISSING, "criterion")
+        for reason, criteria in names.items()
+    ]
+
+
 def _short_sure(pick: dict[str, Any], n_draws: int | None) -> str:
-    if is_missing(pick.get("layer_name")):
+    support = _support(pick | {"n": None}, n_draws)
+    if not support:
         reason = pick.get("reason")
-        return "no value" if is_missing(reason) else str(reason)
-    support = _support(pick, n_draws)
-    parts = [support or "unknown"]
-    if support and not is_missing(pick.get("clear")) and not is_missing(pick.get("runner_up")):
+        return "unknown" if is_missing(reason) else f"unknown: {reason}"
+    parts = [support]
+    if not is_missing(pick.get("clear")) and not is_missing(pick.get("runner_up")):
         parts.append("clear winner" if pick["clear"] else f"no clear winner: runner-up {pick['runner_up']}")
     return "; ".join(parts)
 
@@ -232,16 +279,28 @@ def sink_note(metrics: pd.DataFrame, sinks: object) -> str:
     families = {pooling_family(pooling) for pooling in values_of(metrics, "pooling")}
     if not {"mean", "mean-nosink"} <= families:
         return ""
+    places = sink_places(sinks)
+    if places == "none":
+        return "None were found in this model, so the two should agree."
+    return (
+        f"Found in this model: {places}." if places else "Where the two differ, sink tokens are the reason."
+    )
+
+
+def sink_places(sinks: object) -> str:
+    """Where the sink tokens of a sink report are and how large, in words; empty where it does not say.
+
+    >>> sink_places({"positions": [0], "token_ids": [], "largest_ratio": 412.3})
+    "position 0 (the first token is 0), up to 412 times a text's median norm"
+    """
     found = sinks if isinstance(sinks, Mapping) else {}
     places = []
     if found.get("positions"):
         places.append("position " + ", ".join(map(str, found["positions"])) + " (the first token is 0)")
     if found.get("token_ids"):
         places.append("token id " + ", ".join(map(str, found["token_ids"])))
-    if places:
-        ratio = number(found.get("largest_ratio"))
-        size = f", up to {ratio:,.0f} times a text's median norm" if math.isfinite(ratio) else ""
-        return f"Found in this model: {' and '.join(places)}{size}."
-    if "positions" in found:
-        return "None were found in this model, so the two should agree."
-    return "Where the two differ, sink tokens are the reason."
+    if not places:
+        return "none" if "positions" in found else ""
+    ratio = number(found.get("largest_ratio"))
+    size = f", up to {ratio:,.0f} times a text's median norm" if math.isfinite(ratio) else ""
+    return " and ".join(places) + size

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.files import make_folder, write_text
+from layerscope.plots.scores import score_label, score_name
 from layerscope.plots.series import check_columns
 from layerscope.report.corpus import count_rows
-from layerscope.report.decision import make_cards, sink_note
+from layerscope.report.decision import make_cards, sink_note, sink_places
 from layerscope.report.drawings import draw_all
 from layerscope.report.tables import list_recipes, metric_tables, score_tables
-from layerscope.report.words import plain, values_of
+from layerscope.report.words import count_of, plain, values_of, without_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +65,7 @@ def write_report(
     page = _template().render(
         title=title or _title(metrics, picks),
         corpora=", ".join(values_of(metrics, "corpus")),
-        cards=make_cards(picks, labels, facts.get("n_draws")),
+        cards=make_cards(picks, labels, facts.get("n_draws"), _score_phrase(scored, labels)),
         tasks=", ".join(values_of(scored, "task")) if scored is not None else "",
         sinks=sink_note(metrics, facts.get("sinks")),
         sections=draw_all(metrics, scored, picks, labels, descriptions or {}),
@@ -72,13 +73,30 @@ def write_report(
         score_tables=[] if scored is None else score_tables(scored, labels),
         counts=[] if rows is None else count_rows(rows),
         recipes=list_recipes(metrics, labels, descriptions or {}),
-        provenance=[(_LABELS.get(name, name), plain(value)) for name, value in facts.items()],
+        provenance=[(_LABELS.get(name, name), _fact(name, value)) for name, value in facts.items()],
         commands=list(commands),
     )
     target = Path(path)
     make_folder(target.parent)
     write_text(target, page)
     return target
+
+
+def _score_phrase(scores: pd.DataFrame | None, labels: Mapping[str, str] | None) -> str:
+    """What the scores are, in a sentence: of which measure, on what, on how many items."""
+    if scores is None:
+        return ""
+    name = score_name(scores, None)
+    parts = [without_unit(score_label(name, labels)), ", ".join(values_of(scores, "task"))]
+    counts = scores.loc[scores["metric"] == name, "n"].dropna() if "n" in scores else ()
+    if len(counts):
+        parts.append(count_of(int(max(counts)), "pair"))
+    return ", ".join(part for part in parts if part)
+
+
+def _fact(name: str, value: object) -> str:
+    places = sink_places(value) if name == "sinks" else ""
+    return places or plain(value)
 
 
 def _template() -> Any:

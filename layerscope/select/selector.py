@@ -15,6 +15,9 @@ from layerscope.metrics import METRICS
 from layerscope.resampling import interval
 
 Direction = Literal["higher", "lower"]
+FEWEST_TEXTS = 20
+"""With fewer, halves of the texts agree by accident as often as not: nothing is said about certainty."""
+_TIE = 1e-9
 
 _PREFERRED = ("mean-nosink", "tokens-nosink")
 
@@ -39,13 +42,16 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         runner_up_: name of the second best layer, ``None`` where there is no other.
         ranking_: frame of all layers, best first.
         support_: share of the resamples in which this layer is best, of those in which any layer has a
-            value; NaN where there are none.
+            value; NaN where there are none, or fewer than ``FEWEST_TEXTS`` texts.
+        most_picked_: name of the layer that is best in most resamples, with its share of them in
+            ``most_picked_support_``; ``None`` where there is no support.
         difference_: the pick's value less the runner-up's, with its 95 % interval (value, low, high).
         clear_: whether that interval excludes zero and most resamples agree; false without resamples.
         direction_: the direction used.
         pooling_: the pooling used.
         variant_: the recipe used.
         n_layers_: how many layers had a value.
+        n_: the fewest texts behind a layer's value, ``None`` where the frame does not say.
 
     Source: Skean et al. 2025 for picking a layer by a label-free metric; the direction is a choice.
 
@@ -78,7 +84,8 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
 
         Raises:
             UsageError: the criterion, direction, pooling or variant is not known or not unique.
-            FrameError: no layer has a value, or the frame holds several models or corpora.
+            FrameError: no layer has a value, all have the same, or the frame holds several models or
+                corpora.
         """
         self.direction_ = self._direction()
         candidates = self._candidates(frame)
@@ -94,7 +101,12 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         self.value_ = float(best["value"])
         self.n_layers_ = len(self.ranking_)
         self.runner_up_ = str(self.ranking_["layer_name"].iloc[1]) if self.n_layers_ > 1 else None
-        self.support_, self.difference_ = self._certainty()
+        if self.n_layers_ > 1 and np.ptp(self.ranking_["value"]) <= _TIE * abs(self.value_):
+            raise FrameError(
+                f"all {self.n_layers_} layers have the same value: there is nothing to choose by"
+            )
+        self.n_ = _fewest(self.ranking_)
+        self._judge()
         _, low, high = self.difference_
         self.clear_ = bool((low > 0 or high < 0) and self.support_ > 0.5)
         return self
@@ -141,18 +153,28 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             )
         return defined
 
-    def _certainty(self) -> tuple[float, tuple[float, float, float]]:
+    def _judge(self) -> None:
         """Support, and the difference to the runner-up with its interval."""
         missing = float("nan")
+        self.support_, self.most_picked_, self.most_picked_support_ = missing, None, missing
+        self.difference_ = (missing, missing, missing)
         draws = draws_by_layer(self.ranking_)
-        if draws is None or self.n_layers_ < 2:
-            return missing, (missing, missing, missing)
+        if self.n_layers_ == 1 or draws is None or self._has_too_few_texts:
+            return
         sign = 1.0 if self.direction_ == "higher" else -1.0
         ranked = np.where(np.isnan(draws), -np.inf, sign * draws)
         decided = ~np.isnan(draws).all(axis=1)
-        support = float(np.mean(np.argmax(ranked[decided], axis=1) == 0)) if decided.any() else missing
+        if decided.any():
+            shares = np.bincount(np.argmax(ranked[decided], axis=1), minlength=self.n_layers_) / decided.sum()
+            self.support_ = float(shares[0])
+            self.most_picked_ = str(self.ranking_["layer_name"].iloc[int(shares.argmax())])
+            self.most_picked_support_ = float(shares.max())
         difference = self.value_ - float(self.ranking_["value"].iloc[1])
-        return support, (difference, *interval(difference, draws[:, 0] - draws[:, 1]))
+        self.difference_ = (difference, *interval(difference, draws[:, 0] - draws[:, 1]))
+
+    @property
+    def _has_too_few_texts(self) -> bool:
+        return self.n_ is not None and self.n_ < FEWEST_TEXTS
 
     def as_record(self) -> dict[str, Any]:
         """The pick as one row of a picks frame."""
@@ -172,8 +194,11 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             "runner_up": self.runner_up_,
             "runner_up_value": runner_up_value,
             "support": self.support_,
+            "most_picked": self.most_picked_,
+            "most_picked_support": self.most_picked_support_,
             "clear": self.clear_,
-            "reason": "",
+            "n": self.n_,
+            "reason": f"fewer than {FEWEST_TEXTS} texts" if self._has_too_few_texts else "",
         }
 
 
@@ -196,6 +221,12 @@ def _narrow(rows: pd.DataFrame, column: str, wanted: str | None, prefer: tuple[s
 def labels(rows: pd.DataFrame, column: str) -> pd.Series[str]:
     """A column as text, empty where it is missing, as it is in tables from elsewhere."""
     return rows[column].astype(object).where(rows[column].notna(), "").astype(str)
+
+
+def _fewest(rows: pd.DataFrame) -> int | None:
+    """The fewest texts behind a value in ``rows``, ``None`` where that is not told."""
+    known = rows["n"].dropna() if "n" in rows else pd.Series(dtype=float)
+    return None if known.empty else int(known.min())
 
 
 def draws_by_layer(rows: pd.DataFrame) -> NDArray[np.float64] | None:
