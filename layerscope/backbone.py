@@ -8,6 +8,7 @@ block returns, ``norm`` what the final norm returns for the last block.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import ModelError, UsageError, nearest
+from layerscope.errors import ModelError, UsageError
 from layerscope.layers import Layer, parse_layers
 
 Visit = Callable[[Layer, Tensor], None]
@@ -210,10 +211,7 @@ def _find_structure(model: nn.Module, blocks: str | None, final_norm: str | None
     path = _find_blocks(model) if blocks is None else _checked_path(model, blocks, "--blocks")
     modules = _blocks_at(model, path)
     probe = _probe(model, modules, _norm_candidates(model, path))
-    if final_norm is None:
-        norm_path = probe.norm_path
-    else:
-        norm_path = None if final_norm == "none" else _checked_path(model, final_norm, "--final-norm")
+    norm_path = probe.norm_path if final_norm is None else _checked_norm(model, final_norm, probe.last_states)
     return Structure(path, norm_path, len(probe.widths) - 1, tuple(probe.widths))
 
 
@@ -226,8 +224,26 @@ def _blocks_at(model: nn.Module, path: str) -> list[nn.Module]:
 def _checked_path(model: nn.Module, path: str, flag: str) -> str:
     known = [name for name, _ in model.named_modules() if name]
     if path not in known:
-        shallow = [name for name in known if name.count(".") <= 2]
-        raise UsageError(f"{flag}: the model has no module '{path}': {nearest(path, shallow[:40])}")
+        named = [name for name in known if not name.rpartition(".")[2].isdigit()]
+        close = difflib.get_close_matches(path, named, n=5, cutoff=0.3) or named[:5]
+        raise UsageError(f"{flag}: the model has no module '{path}'; the nearest are {', '.join(close)}")
+    return path
+
+
+def _checked_norm(model: nn.Module, path: str, states: Tensor | None) -> str | None:
+    """The path of a final norm named by hand, which must take hidden states and keep their shape."""
+    if path == "none":
+        return None
+    module = model.get_submodule(_checked_path(model, path, "--final-norm"))
+    try:
+        with torch.inference_mode(), _in_eval_mode(module):
+            kept = states is None or module(states).shape == states.shape
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):  # made for something else
+        kept = False
+    if not kept:
+        raise UsageError(
+            f"--final-norm: '{path}' ({type(module).__name__}) does not take the hidden states of a block"
+        )
     return path
 
 

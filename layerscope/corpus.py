@@ -11,7 +11,7 @@ import contextlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -119,6 +119,14 @@ def read_corpus(
     1           True
     2           True
     """
+    if (
+        source is None
+        or isinstance(source, Mapping | Set)
+        or (isinstance(source, str) and not source.strip())
+    ):
+        raise UsageError(
+            f"the corpus is {_described(source)}: give a file, a dataset, a list of texts or a DataFrame"
+        )
     columns = (text_columns,) if isinstance(text_columns, str) else tuple(text_columns)
     others = [column for column in (view_column, score_column, label_column) if column is not None]
     if limit is not None and limit < 1:
@@ -133,6 +141,10 @@ def read_corpus(
             label_column=label_column,
         )
         return _assemble(table, roles, name or table.name)
+
+
+def _described(source: object) -> str:
+    return f"a {type(source).__name__}" if isinstance(source, Mapping | Set) else repr(source)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from layerscope.files import file_sha256, json_sha256
 
 DType = Literal["auto", "float32", "bfloat16"]
 DTYPES = ("auto", "float32", "bfloat16")
+_LEAST_VOCABULARY = 0.5  # share of the model's vocabulary; padding to a round size is far less
 _WEIGHTS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
 
 
@@ -64,9 +65,14 @@ def find_model(model: Any, revision: str | None = None) -> ModelSource:
 
     Raises:
         ModelError: no such folder, no weights in it, or a hub id that cannot be reached.
+        UsageError: nothing that could be a model, or a revision of a local one.
     """
     if not isinstance(model, str | Path):
         return _object_source(model)
+    if not str(model).strip():
+        raise UsageError("the model has no name: give a hub id, a model folder or a .gguf file")
+    if revision is not None and not is_hub_id(model):
+        raise UsageError(f"--revision is for models on the hub, and {model} is a path: leave it away")
     path = Path(model).expanduser()
     if path.is_file():
         if path.suffix != ".gguf":
@@ -180,10 +186,9 @@ def load_model(
         allow_pickle: also load weights that are not safetensors or GGUF.
 
     Raises:
-        ModelError: weights missing or unreadable, or no tokenizer.
+        ModelError: weights missing or unreadable, no tokenizer, or one that is not the model's.
+        UsageError: a limit, dtype or device that cannot be.
     """
-    if max_length is not None and max_length < 1:
-        raise UsageError(f"--max-length is {max_length}: it must be at least 1")
     if source.location is None:
         if dtype != "auto" or device != "auto":
             raise UsageError("a loaded model keeps its own dtype and device: convert it with model.to()")
@@ -193,8 +198,25 @@ def load_model(
     else:
         base = _load_weights(source, _device(device), dtype, revision, allow_pickle)
         own = copy.deepcopy(tokenizer) if tokenizer is not None else _load_tokenizer(source, revision)
+    _check_vocabulary(source.name, base, own)
     limit = _length_limit(base, own, source.location)
+    added = own.num_special_tokens_to_add(pair=False)
+    if max_length is not None and max_length <= added:
+        raise UsageError(
+            f"--max-length is {max_length}: it must be more than the {added} tokens that the tokenizer adds"
+        )
     return LoadedModel(base, own, min(limit, max_length or limit), str(base.dtype).removeprefix("torch."))
+
+
+def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer that has far fewer tokens than the model, as one built from no files has."""
+    expected = getattr(model.config, "vocab_size", None)
+    if isinstance(expected, int) and len(tokenizer) < expected * _LEAST_VOCABULARY:
+        raise ModelError(
+            f"{name}: the tokenizer has {len(tokenizer):,} tokens and the model {expected:,}, so it is not "
+            "the model's own: put its files (tokenizer.json, or the vocabulary) into the model folder, "
+            "or pass tokenizer="
+        )
 
 
 def _without_head(model: Any) -> Any:
@@ -208,9 +230,10 @@ def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--device {name} cannot be used here: {_first_line(error)}") from error
+        torch.zeros(1, device=name).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        others = ", cuda" if torch.cuda.is_available() else ""
+        raise UsageError(f"--device {name} cannot be used here: choose auto, cpu{others}") from error
     return name
 
 

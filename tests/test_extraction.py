@@ -369,6 +369,50 @@ def test_a_folder_with_other_files_is_refused_and_untouched(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_a_folder_that_cannot_take_the_cache_is_told_before_the_model_is_loaded(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr("layerscope.extraction.run.load_model", refuse)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="is a file: give a folder"):
+        extract(make_model("bert"), TEXTS, path=tmp_path / "file", tokenizer=make_tokenizer())
+    with pytest.raises(CacheError, match="not empty and not a cache"):
+        extract(make_model("bert"), TEXTS, path=tmp_path, tokenizer=make_tokenizer())
+
+
+def test_one_name_or_number_will_do_where_a_list_is_taken(tmp_path):
+    one = extract(
+        make_model("bert"), TEXTS, path=tmp_path / "c", tokenizer=make_tokenizer(),
+        layers=2, pooling="max", token_metrics="curvature",
+    )  # fmt: skip
+    assert (one.layers, one.poolings) == (["block.2"], ["max"])
+    assert list(one.token_metrics.columns) == ["row", "layer_name", "tokens", "curvature"]
+
+
+def test_texts_that_the_tokenizer_does_not_know_are_told(tmp_path):
+    notes = []
+
+    class Ear(Listener):
+        def plan(self, plan):
+            notes.extend(plan.notes)
+
+    known, unknown = ["the cat", "a dog"], ["Das Haus", "ist rot a"]
+    for number, texts in enumerate((known, unknown)):
+        extract(make_model("bert"), texts, path=tmp_path / str(number), tokenizer=make_tokenizer(),
+                listener=Ear())  # fmt: skip
+    assert [note for note in notes if "unknown" in note] == [
+        "80% of the tokens are unknown to the tokenizer: is it the model's, and the language right?"
+    ]
+
+
+def test_a_line_of_a_megabyte_is_cut_like_any_other(tmp_path):
+    cache = extract(
+        make_model("bert"), ["cat " * 250_000, "dog"], path=tmp_path / "c", tokenizer=make_tokenizer()
+    )
+    assert cache.rows["truncated"].tolist() == [True, False]
+
+
 def test_unknown_names_are_usage_errors_and_leave_no_folder(tmp_path):
     model, tokenizer = make_model("bert"), make_tokenizer()
     for options, message in [
@@ -379,14 +423,44 @@ def test_unknown_names_are_usage_errors_and_leave_no_folder(tmp_path):
         ({"views": -1}, "--views is -1"),
         ({"batch_tokens": 0}, "--batch-tokens is 0"),
         ({"max_length": 0}, "--max-length is 0"),
+        ({"max_length": 2}, r"--max-length is 2: it must be more than the 2 tokens"),
+        ({"max_length": 2, "special_tokens": "drop"}, r"--max-length is 2"),
+        ({"views": 65}, "--views is 65: it must be from 0 to 64"),
+        ({"views": "2"}, "--views is '2': it must be a whole number"),
+        ({"views": 1.5}, "--views is 1.5"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"special_tokens": "x"}, "--special-tokens x: choose keep or drop"),
+        ({"dtype": "int8"}, "--dtype int8: choose auto, float32 or bfloat16"),
+        ({"pooling": None}, "pooling must be"),
+        ({"pooling": []}, "no pooling selected"),
+        ({"layers": None}, "selects nothing"),
+        ({"layers": " "}, "selects nothing"),
+        ({"layers": []}, "selects nothing"),
+        ({"tokenizer": "bert-base"}, "tokenizer must be a loaded"),
+        ({"texts": {"a": 1}}, "the corpus is a dict"),
+        ({"texts": {"a"}}, "the corpus is a set"),
+        ({"texts": ""}, "the corpus is ''"),
+        ({"texts": None}, "the corpus is None"),
+        ({"final_norm": "embeddings"}, "does not take the hidden states of a block"),
+        ({"final_norm": "embedings"}, "no module 'embedings'; the nearest are embeddings"),
+        ({"blocks": "encoder.leyer"}, "no module 'encoder.leyer'; the nearest are encoder.layer"),
     ]:
+        given = {"texts": TEXTS, "tokenizer": tokenizer} | options
         with pytest.raises(UsageError, match=message):
-            extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, **options)
+            extract(model, path=tmp_path / "c", **given)
         assert not (tmp_path / "c").exists()
+    for path in (None, 3, " "):
+        with pytest.raises(UsageError, match="path must be the folder"):
+            extract(model, TEXTS, path=path, tokenizer=tokenizer)
     model.save_pretrained(tmp_path / "m")
     tokenizer.save_pretrained(tmp_path / "m")
-    with pytest.raises(UsageError, match="--device abacus"):
-        extract(tmp_path / "m", TEXTS, path=tmp_path / "c", device="abacus")
+    for device in ("abacus", "meta"):
+        with pytest.raises(UsageError, match=f"--device {device} cannot be used here: choose auto, cpu"):
+            extract(tmp_path / "m", TEXTS, path=tmp_path / "c", device=device)
+    with pytest.raises(UsageError, match="--revision is for models on the hub"):
+        extract(tmp_path / "m", TEXTS, path=tmp_path / "c", revision="main")
+    with pytest.raises(UsageError, match="the model has no name"):
+        extract("", TEXTS, path=tmp_path / "c")
     with pytest.raises(UsageError, match="tokenizer="):
         extract(make_model("bert"), TEXTS, path=tmp_path / "c")
     with pytest.raises(UsageError, match="no classification token"):

@@ -82,3 +82,32 @@ def test_pickled_weights_need_the_flag(folder):
     with pytest.raises(ModelError, match="cannot load the model"):
         load_model(find_model(folder))
     assert load_model(find_model(folder), allow_pickle=True).dtype == "float32"
+
+
+def test_a_folder_without_tokenizer_files_is_refused(folder, tmp_path):
+    for file in folder.glob("*token*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="tokenizer"):
+        load_model(find_model(folder))
+
+
+def test_a_tokenizer_of_another_model_is_refused():
+    from transformers import BertConfig, BertModel
+
+    from tests.tiny import SIZE
+
+    larger = BertModel(BertConfig(**SIZE | {"vocab_size": 100}, num_hidden_layers=1))
+    with pytest.raises(ModelError, match="the tokenizer has 36 tokens and the model 100"):
+        load_model(find_model(larger), larger, tokenizer=make_tokenizer())
+
+
+def test_token_ids_beyond_the_model_are_told(tmp_path):
+    from transformers import BertConfig, BertModel
+
+    from layerscope.extraction import extract
+    from tests.tiny import SIZE
+
+    smaller = BertModel(BertConfig(**SIZE | {"vocab_size": 30}, num_hidden_layers=1))
+    with pytest.raises(ModelError, match=r"gives token 3\d, and the model knows 30 tokens"):
+        extract(smaller, ["the cat"], path=tmp_path / "c", tokenizer=make_tokenizer())
+    assert not (tmp_path / "c").exists()

@@ -17,10 +17,6 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
     from layerscope.extraction import Listener, Plan
     from layerscope.extraction import extract as run
 
-    if options["special_tokens"] not in ("keep", "drop"):
-        raise UsageError(f"--special-tokens {options['special_tokens']}: choose keep or drop")
-    if options["dtype"] not in ("auto", "float32", "bfloat16"):
-        raise UsageError(f"--dtype {options['dtype']}: choose auto, float32 or bfloat16")
     if not token_metrics:
         options["token_metrics"] = ()
 

@@ -10,16 +10,23 @@ from typing import Any
 from layerscope.backbone import Backbone
 from layerscope.cache import CacheWriter, LayerCache
 from layerscope.corpus import Corpus, read_corpus
-from layerscope.errors import UsageError, nearest
+from layerscope.errors import UsageError
 from layerscope.extraction.content import TOKEN_METRICS, Content
 from layerscope.extraction.identity import finished_cache, tokenizer_identity, versions
 from layerscope.extraction.job import SHARD_BYTES, Job
+from layerscope.extraction.options import (
+    check_choices,
+    check_layers,
+    check_numbers,
+    check_target,
+    wanted_poolings,
+    wanted_token_metrics,
+)
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
-from layerscope.extraction.streams import make_streams, make_view_plan
+from layerscope.extraction.streams import make_streams, make_view_plan, unknown_tokens_note
 from layerscope.files import json_sha256
 from layerscope.models import DType, LoadedModel, find_model, is_hub_id, load_model
-from layerscope.pooling import check_poolings
 from layerscope.sinks import SinkReport, find_sinks
 from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
 
@@ -40,13 +47,13 @@ def extract(
     limit: int | None = None,
     quoting: bool | None = None,
     encoding: str = "utf-8",
-    layers: str | Sequence[str | int] = "all",
+    layers: str | int | Sequence[str | int] = "all",
     pooling: str | Sequence[str] = "auto",
     views: int = 0,
     seed: int = 0,
     special_tokens: SpecialTokens = "keep",
     drop_first_token: bool = False,
-    token_metrics: Sequence[str] = tuple(TOKEN_METRICS),
+    token_metrics: str | Sequence[str] = tuple(TOKEN_METRICS),
     keep_tokens: bool = False,
     max_length: int | None = None,
     dtype: DType = "auto",
@@ -100,6 +107,11 @@ def extract(
         LayerscopeError: with one line that says what was wrong and what to do.
     """
     listener = listener or Listener()
+    target = check_target(path, overwrite=overwrite)
+    layers, wanted = check_layers(layers), wanted_poolings(pooling)
+    token_metrics = wanted_token_metrics(token_metrics)
+    check_numbers(views=views, seed=seed, batch_tokens=batch_tokens, max_length=max_length)
+    check_choices(special_tokens=special_tokens, dtype=dtype, tokenizer=tokenizer)
     if is_hub_id(model):
         listener.remote(model)
     source = find_model(model, revision)
@@ -107,19 +119,12 @@ def extract(
         texts, text_columns=text_columns, view_column=view_column, score_column=score_column,
         label_column=label_column, split=split, limit=limit, quoting=quoting, encoding=encoding,
     )  # fmt: skip
-    for name in token_metrics:
-        if name not in TOKEN_METRICS:
-            raise UsageError(f"no token metric is called '{name}': {nearest(name, TOKEN_METRICS)}")
-    wanted = (
-        ["auto"] if pooling == "auto" else check_poolings([pooling] if isinstance(pooling, str) else pooling)
-    )
     view_plan = make_view_plan(corpus, views, seed)
-    target = Path(path)
     request = {
         "model": source.identity,
         "tokenizer": tokenizer_identity(tokenizer) if tokenizer is not None else "own",
         "corpus": corpus.sha256,
-        "layers": layers if isinstance(layers, str) else [str(layer) for layer in layers],
+        "layers": layers,
         "pooling": wanted,
         "views": view_plan.identity() if view_plan else None,
         "special_tokens": special_tokens,
@@ -172,7 +177,8 @@ def extract(
         "versions": versions(),
     }
     with CacheWriter(target, layout, overwrite=overwrite) as writer:
-        plan = job.plan(source.name, corpus.notes, loaded.max_length, sinks)
+        notes = (*corpus.notes, *unknown_tokens_note(streams[0].table, loaded.tokenizer))
+        plan = job.plan(source.name, notes, loaded.max_length, sinks)
         plan = replace(plan, finished_shards=len(writer.finished))
         check_space(target, plan)
         listener.plan(plan)

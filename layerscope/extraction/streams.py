@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.corpus import Corpus
-from layerscope.errors import UsageError
+from layerscope.errors import ModelError, UsageError
 from layerscope.models import LoadedModel
 from layerscope.tokens import TokenTable, tokenize
 from layerscope.views import ViewPlan
+
+_MANY_UNKNOWN = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,6 @@ class Stream:
 
 def make_view_plan(corpus: Corpus, views: int, seed: int) -> ViewPlan | None:
     """Which views of the corpus to embed: edits of each text, its second wording, or none."""
-    if views < 0:
-        raise UsageError(f"--views is {views}: it must be 0 or more")
     if "view_text" in corpus.rows.columns:
         if views:
             raise UsageError("--views and --view-column exclude each other: choose one source of views")
@@ -89,4 +89,22 @@ def _make_stream(folder: str, texts: Sequence[str], empty: NDArray[np.bool_], lo
             first_row.append(row)
         text_of[row] = numbers[text]
     table = tokenize(loaded.tokenizer, list(numbers), loaded.max_length)
+    known = loaded.model.get_input_embeddings().weight.shape[0]
+    if len(table.ids) and int(table.ids.max()) >= known:
+        raise ModelError(
+            f"the tokenizer gives token {int(table.ids.max())}, and the model knows {known:,} tokens: "
+            "the tokenizer is not the model's"
+        )
     return Stream(folder, table, text_of, np.asarray(first_row, dtype=np.int64))
+
+
+def unknown_tokens_note(table: TokenTable, tokenizer: Any) -> tuple[str, ...]:
+    """A note where the tokenizer does not know most of the texts; none where all is well."""
+    ids = table.ids[~table.special]
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    share = float(np.mean(ids == unknown)) if unknown is not None and len(ids) else 0.0
+    if share <= _MANY_UNKNOWN:
+        return ()
+    return (
+        f"{share:.0%} of the tokens are unknown to the tokenizer: is it the model's, and the language right?",
+    )

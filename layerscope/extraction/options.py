@@ -1,0 +1,127 @@
+"""Options of an extraction, checked before a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from layerscope.cache import DamagedManifestError, find_manifest
+from layerscope.errors import CacheError, UsageError, nearest
+from layerscope.extraction.content import TOKEN_METRICS
+from layerscope.models import DTYPES
+from layerscope.pooling import check_poolings
+from layerscope.tokens import SpecialTokens
+
+MOST_VIEWS = 64
+
+
+def check_target(path: Any, *, overwrite: bool) -> Path:
+    """The cache folder, which must be a cache, or empty, or not there yet.
+
+    Raises:
+        UsageError: not a path.
+        CacheError: a file, or a folder with something else in it.
+    """
+    if not isinstance(path, str | Path) or not str(path).strip():
+        raise UsageError(f"path must be the folder of the cache, not {path!r}")
+    target = Path(path)
+    if target.exists() and not target.is_dir():
+        raise CacheError(f"{target} is a file: give a folder for the cache with -o")
+    if target.is_dir() and not _is_cache(target, overwrite=overwrite):
+        others = sorted(entry.name for entry in target.iterdir() if not entry.name.endswith(".tmp"))
+        if others:
+            raise CacheError(
+                f"the folder {target} is not empty and not a cache (it holds {others[0]}): "
+                "choose another with -o"
+            )
+    return target
+
+
+def _is_cache(folder: Path, *, overwrite: bool) -> bool:
+    try:
+        return find_manifest(folder) is not None
+    except DamagedManifestError:
+        if not overwrite:
+            raise
+        return True
+
+
+def check_layers(layers: Any) -> str | list[str]:
+    """The selection as text, or as a list of texts.
+
+    Raises:
+        UsageError: empty, or neither text nor numbers.
+    """
+    if isinstance(layers, int):
+        return [str(layers)]
+    if isinstance(layers, str) and layers.strip():
+        return layers
+    if isinstance(layers, Iterable) and not isinstance(layers, str | dict):
+        items = [str(layer).strip() for layer in layers]
+        if items and all(items):
+            return items
+    raise UsageError(f"--layers {layers!r} selects nothing: say all, or a list such as 0,4:8,-1,norm")
+
+
+def wanted_poolings(pooling: Any) -> list[str]:
+    """Names of poolings, each once; ``["auto"]`` where the model shall decide.
+
+    Raises:
+        UsageError: not known, or none.
+    """
+    if pooling == "auto":
+        return ["auto"]
+    if pooling is None or not isinstance(pooling, Iterable):
+        raise UsageError(f"pooling must be auto, a name or a list of names, not {pooling!r}")
+    return check_poolings([pooling] if isinstance(pooling, str) else [str(name) for name in pooling])
+
+
+def wanted_token_metrics(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of token metrics.
+
+    Raises:
+        UsageError: not known.
+    """
+    chosen = (names,) if isinstance(names, str) else tuple(names)
+    for name in chosen:
+        if name not in TOKEN_METRICS:
+            raise UsageError(f"no token metric is called '{name}': {nearest(str(name), TOKEN_METRICS)}")
+    return chosen
+
+
+def check_numbers(*, views: Any, seed: Any, batch_tokens: Any, max_length: Any) -> None:
+    """Refuse counts that are no whole numbers or out of range.
+
+    Raises:
+        UsageError: names the option.
+    """
+    bounds = {
+        "views": (views, 0, MOST_VIEWS),
+        "seed": (seed, 0, None),
+        "batch-tokens": (batch_tokens, 1, None),
+        "max-length": (1 if max_length is None else max_length, 1, None),
+    }
+    for name, (value, low, high) in bounds.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UsageError(f"--{name} is {value!r}: it must be a whole number")
+        if value < low or (high is not None and value > high):
+            limit = f"{low} or more" if high is None else f"from {low} to {high}"
+            raise UsageError(f"--{name} is {value}: it must be {limit}")
+
+
+def check_choices(*, special_tokens: str, dtype: str, tokenizer: Any) -> None:
+    """Refuse a policy or dtype that is not known, and a tokenizer that is not loaded.
+
+    Raises:
+        UsageError: names the choices.
+    """
+    if special_tokens not in get_args(SpecialTokens):
+        raise UsageError(f"--special-tokens {special_tokens}: choose keep or drop")
+    if dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: choose {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
+    if tokenizer is not None and not hasattr(tokenizer, "num_special_tokens_to_add"):
+        raise UsageError(
+            f"tokenizer must be a loaded Hugging Face tokenizer, not {type(tokenizer).__name__}: "
+            "load it with AutoTokenizer.from_pretrained"
+        )
