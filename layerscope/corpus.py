@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -131,8 +132,9 @@ def read_corpus(
     others = [column for column in (view_column, score_column, label_column) if column is not None]
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: ask for at least one row, or leave it away to read all")
+    at_most = None if limit is None else min(limit, sys.maxsize)
     with _printable_errors():
-        table = raw_table(source, Reading(split, limit, quoting, encoding, KnownNames([*columns, *others])))
+        table = raw_table(source, Reading(split, at_most, quoting, encoding, KnownNames([*columns, *others])))
         roles = assign_roles(
             table,
             text_columns=columns,

@@ -35,15 +35,23 @@ class FrameError(LayerscopeError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The names of ``known`` as one phrase, the ones most like ``name`` first.
+    """The names of ``known`` as one phrase, with the one most like ``name`` before it.
 
     >>> nearest("mena", ["last", "mean"])
-    "did you mean 'mean'? (known: mean, last)"
+    "did you mean 'mean'? (known: last, mean)"
     >>> nearest("zzz", ["last", "mean"])
     'known: last, mean'
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    ordered = close + [other for other in names if other not in close]
-    listing = "known: " + ", ".join(ordered)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    listing = "known: " + ", ".join(names)
     return f"did you mean '{close[0]}'? ({listing})" if close else listing
+
+
+def count_of(count: int, one: str, many: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> count_of(1, "text"), count_of(1200, "text")
+    ('1 text', '1,200 texts')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

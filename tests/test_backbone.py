@@ -118,7 +118,9 @@ def test_dropout_is_off_in_a_model_that_was_left_in_training_mode():
 def test_override_flags_are_used_and_checked():
     model = make_model("llama")
     assert Backbone(model, blocks="layers", final_norm="none").structure.norm_path is None
-    with pytest.raises(UsageError, match=r"--blocks: the model has no module 'layer'; the nearest are layers"):
+    with pytest.raises(
+        UsageError, match=r"--blocks: the model has no module 'layer'; the nearest are layers"
+    ):
         Backbone(model, blocks="layer")
     with pytest.raises(UsageError, match="--final-norm"):
         Backbone(model, final_norm="nrm")

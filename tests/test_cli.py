@@ -1,6 +1,7 @@
 """The command line: every bad input is one clear line, and nothing half-written is left."""
 
 import io
+import json
 import os
 import re
 import signal
@@ -9,11 +10,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from layerscope import cli
 from layerscope.cache import LayerCache
+from tests.caches import make_cache
 from tests.tiny import make_model, make_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -470,3 +473,114 @@ def test_a_frame_with_one_layer_or_no_values_gives_picks_that_say_so(run, tiny, 
     code, out, err = run("select", tmp_path / "none.csv")
     assert code == 0, err
     assert "no pick by dataset_entropy" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["extract", "m", "c", "--poolin", "x"], "No such option: --poolin"),
+        (["extrct"], "No such command 'extrct'. Did you mean 'extract'? (see layerscope --help)"),
+        (["extract", "m"], "Missing argument 'CORPUS' (see layerscope extract --help)"),
+        (["analyze", "c", "--draws", "x"], "Invalid value for '--draws'"),
+        (["evaluate", "sts", "c", "--draws", "-1"], "Invalid value for '--draws'"),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line(run, arguments, says):
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    assert says in err
+
+
+def test_without_a_command_the_demo_is_suggested(run):
+    _, out, err = run()
+    assert "Start with: layerscope demo" in out + err
+
+
+def started(*arguments, **more):
+    """The command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "layerscope", *map(str, arguments)], cwd=ROOT, check=False,
+        capture_output=True, timeout=120, **more,
+    )  # fmt: skip
+
+
+def test_a_terminal_without_arrows_gets_a_question_mark(run, tiny, pairs, tmp_path):
+    assert run("extract", tiny, pairs, "-o", tmp_path / "c")[0] == 0
+    assert run("analyze", tmp_path / "c", "--draws", "0")[0] == 0
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = started("select", tmp_path / "c", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert b"Picks without labels (? highest" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_output_that_cannot_be_written_is_one_line(tmp_path, run, tiny, pairs):
+    assert run("extract", tiny, pairs, "-o", tmp_path / "c")[0] == 0
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "layerscope", "info", tmp_path / "c"], cwd=ROOT, check=False, stdout=full,
+            stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert complaint(done.stderr) == "error: No space left on device"
+
+
+def test_a_closed_standard_input_is_one_line(tmp_path, tiny):
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m layerscope extract "$1" - -o "$2" <&-', sys.executable, tiny, tmp_path / "c"],
+        cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert complaint(done.stderr).startswith("error: standard input is closed")
+
+
+def test_analyze_that_is_told_to_end_leaves_no_worker_and_no_frame(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {f"mean/{name}": rng.normal(size=(400, 64)) for name in ("embed", "block.1", "block.2")}
+    make_cache(tmp_path / "c", arrays, n_blocks=2)
+    command = [sys.executable, "-m", "layerscope", "analyze", str(tmp_path / "c"), "--draws", "5000"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not members(process.pid) - {process.pid} and time.monotonic() < deadline:
+        os.sched_yield()
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert complaint_free(err) == "interrupted: nothing was written; run the same command again"
+    while members(process.pid) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert not members(process.pid)
+    assert not (tmp_path / "c" / "frames").exists()
+
+
+def members(session: int) -> set[int]:
+    """Processes of a session that are still alive."""
+    alive = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            alive.add(int(status.parent.name))
+    return alive
+
+
+def complaint_free(error: str) -> str:
+    """The last line of standard error of a command that did not fail."""
+    assert "Traceback" not in error
+    return [line for line in error.splitlines() if line.strip()][-1]
+
+
+def test_info_tells_what_there_is_of_an_unfinished_cache(run, tmp_path):
+    make_cache(tmp_path / "c", {"mean/embed": np.ones((4, 2))}, n_blocks=1)
+    manifest = tmp_path / "c" / "manifest.json"
+    facts = json.loads(manifest.read_text()) | {"status": "partial", "planned_shards": 3}
+    manifest.write_text(json.dumps(facts))
+    code, out, _ = run("info", tmp_path / "c")
+    assert code == 0
+    assert "1 of 3 shards there" in out
+    assert "the same 'layerscope extract' command again" in out

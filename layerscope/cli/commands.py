@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from layerscope.cli import console
-from layerscope.errors import CacheError, UsageError
+from layerscope.errors import CacheError, UsageError, count_of
 from layerscope.frames import read_frame, write_frame
 
 
@@ -151,7 +151,12 @@ def info(cache_path: Path) -> None:
     """``layerscope info``."""
     from layerscope.cache import LayerCache
 
-    cache = LayerCache(cache_path)
+    cache = LayerCache(cache_path, allow_partial=True)
+    done, planned = cache.progress
+    if done < planned or cache.manifest["status"] != "complete":
+        console.out.print(console.describe_partial_cache(cache))
+        console.next_step("the same 'layerscope extract' command again: it goes on from there")
+        return
     console.out.print(console.describe_cache(cache))
     shard = next(
         name for entry in cache.manifest["shards"] for name in entry["files"] if name.startswith("embed")
@@ -160,9 +165,9 @@ def info(cache_path: Path) -> None:
     console.out.print(
         escape(
             "  import pandas, safetensors.numpy\n"
-            f'  rows = pandas.read_parquet("{cache_path}/rows.parquet")\n'
-            f'  tensors = safetensors.numpy.load_file("{cache_path}/{shard}")\n'
-            f'  vectors = tensors["{cache.poolings[0]}/{cache.layers[-1]}"]'
+            f"  rows = pandas.read_parquet({str(cache_path / 'rows.parquet')!r})\n"
+            f"  tensors = safetensors.numpy.load_file({str(cache_path / shard)!r})\n"
+            f"  vectors = tensors[{f'{cache.poolings[0]}/{cache.layers[-1]}'!r}]"
         )
     )
     console.next_step(console.command("analyze", cache_path))
@@ -178,11 +183,11 @@ def verify(cache_path: Path) -> None:
         console.out.print(f"[red]bad[/red]  {escape(problem)}")
     if problems:
         raise CacheError(
-            f"{len(problems)} problem(s) in {cache_path}: "
+            f"{count_of(len(problems), 'problem')} in {cache_path}: "
             "the same extract command redoes what is missing or damaged"
         )
     done, _ = cache.progress
-    console.out.print(f"[green]ok[/green]  {done} shard(s), every checksum holds")
+    console.out.print(f"[green]ok[/green]  {count_of(done, 'shard')}, every checksum holds")
 
 
 def demo(output: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from layerscope.errors import count_of
 from layerscope.files import human_bytes
 
 if TYPE_CHECKING:
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
 
     from layerscope.cache import LayerCache
     from layerscope.extraction import Plan
+
+for _stream in (sys.stdout, sys.stderr):
+    if isinstance(_stream, io.TextIOWrapper):
+        _stream.reconfigure(errors="replace")  # a terminal without a sign shows a question mark for it
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(highlight=False, soft_wrap=True, stderr=True)
@@ -60,6 +68,7 @@ def number(value: float | None, digits: int = 3) -> str:
     """
     if value is None or value != value:  # noqa: PLR0124 - NaN is not equal to itself
         return "–"
+    value = round(value, digits) + 0.0  # never a negative zero
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
 
 
@@ -143,6 +152,7 @@ def _figures_of_poolings(keys: list[str], columns: Sequence[str], rows: list[lis
     figures(keys, columns, rows, title)
 
 
+_SECONDS_PER_LINE = 20
 _ARROWS = {"higher": "↑", "lower": "↓"}
 
 
@@ -193,6 +203,9 @@ def _cost(pick: Mapping[Any, Any]) -> str:
 @contextmanager
 def progress(what: str) -> Iterator[Any]:
     """A progress bar; yields a function that takes what is done and the total."""
+    if not err.is_terminal:
+        yield _in_lines(what)
+        return
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -218,24 +231,38 @@ def progress(what: str) -> Iterator[Any]:
             bar.stop()
 
 
+def _in_lines(what: str) -> Any:
+    """Progress where there is no terminal, as in a log: a line now and then."""
+    last = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_PER_LINE and total:
+            last = time.monotonic()
+            note(f"{what}: {done / total:.0%}")
+
+    return advance
+
+
 def describe_plan(plan: Plan) -> None:
     """Say what is going to be extracted, and how large it will be, before it starts."""
     for line in plan.notes:
         note(line)
     note(
-        f"{plan.model}: {plan.rows:,} texts, {plan.unique:,} distinct to run ({plan.tokens:,} tokens), "
-        f"{len(plan.layers)} layers ({plan.layers[0]} … {plan.layers[-1]}), "
-        f"poolings {', '.join(plan.poolings)}" + (f", {len(plan.views)} view(s)" if plan.views else "")
+        f"{plan.model}: {count_of(plan.rows, 'text')}, {plan.unique:,} distinct to run "
+        f"({count_of(plan.tokens, 'token')}), {count_of(len(plan.layers), 'layer')} "
+        f"({plan.layers[0]} … {plan.layers[-1]}), poolings {', '.join(plan.poolings)}"
+        + (f", {count_of(len(plan.views), 'view')}" if plan.views else "")
     )
     if plan.truncated:
-        note(f"{plan.truncated:,} of the texts are longer than {plan.max_length} tokens and are cut there")
+        note(f"cut at {plan.max_length} tokens: {count_of(plan.truncated, 'text')}")
     if plan.sinks is not None and plan.sinks.rule:
         note(
             f"attention sinks: {describe_sinks(plan.sinks.as_dict())}, up to "
             f"{plan.sinks.largest_ratio:.0f} times the median norm of a text; "
             "compare poolings mean and mean-nosink"
         )
-    size = f"{human_bytes(plan.bytes)} on disk in {plan.shards} shard(s)"
+    size = f"{human_bytes(plan.bytes)} on disk in {count_of(plan.shards, 'shard')}"
     note(size + (f", {plan.finished_shards} of them there already" if plan.finished_shards else ""))
 
 
@@ -253,6 +280,20 @@ def describe_sinks(sinks: dict[str, Any]) -> str:
     return " and ".join(parts) or "none"
 
 
+def describe_partial_cache(cache: LayerCache) -> Table:
+    """What is known of a cache that is not finished."""
+    done, planned = cache.progress
+    facts = {
+        "model": cache.model,
+        "corpus": f"{cache.corpus}: {count_of(cache.n_rows, 'text')}",
+        "layers": ", ".join(cache.layers),
+        "poolings": ", ".join(cache.poolings),
+        "views": ", ".join(cache.views) or "none",
+        "unfinished": f"{done} of {count_of(planned, 'shard')} there",
+    }
+    return _facts_table(cache.path, facts)
+
+
 def describe_cache(cache: LayerCache) -> Table:
     """A readable summary of a cache."""
     manifest, rows = cache.manifest, cache.rows
@@ -261,7 +302,7 @@ def describe_cache(cache: LayerCache) -> Table:
     facts = {
         "model": f"{cache.model} ({model['class']}, {model['n_blocks']} blocks"
         + (f", final norm at {model['final_norm']})" if model["final_norm"] else ", no final norm)"),
-        "corpus": f"{cache.corpus}: {cache.n_rows:,} texts"
+        "corpus": f"{cache.corpus}: {count_of(cache.n_rows, 'text')}"
         + (" in pairs" if manifest["corpus"]["pairs"] else ""),
         "flags": f"{int(rows['empty'].sum())} empty, {int(rows['truncated'].sum())} truncated at "
         f"{manifest['identity']['max_length']} tokens, {int(rows['duplicate_of'].notna().sum())} repeats, "
@@ -276,7 +317,11 @@ def describe_cache(cache: LayerCache) -> Table:
         "created": f"{manifest['created']} with "
         + ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
     }
-    made = Table(show_header=False, title=escape(str(cache.path)), title_justify="left", title_style="bold")
+    return _facts_table(cache.path, facts)
+
+
+def _facts_table(path: Path, facts: Mapping[str, str]) -> Table:
+    made = Table(show_header=False, title=escape(str(path)), title_justify="left", title_style="bold")
     for name, fact in facts.items():
         made.add_row(name, escape(fact))
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,10 +27,14 @@ class _Commands(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            err.print(
-                "[yellow]interrupted[/yellow]: what is finished stays; the same command goes on from there"
-            )
+            err.print(f"[yellow]interrupted[/yellow]: {_after_interruption(ctx.invoked_subcommand)}")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _after_interruption(command: str | None) -> str:
+    if command in ("extract", "demo"):
+        return "what is finished stays; the same command goes on from there"
+    return "nothing was written; run the same command again"
 
 
 app = typer.Typer(
@@ -40,13 +45,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
-evaluate_app = typer.Typer(help="Score every layer against human labels.", no_args_is_help=True)
+evaluate_app = typer.Typer(help="Score every layer against labels.", no_args_is_help=True)
 app.add_typer(evaluate_app, name="evaluate")
 
 CacheArgument = Annotated[
-    Path, typer.Argument(help="A cache folder, made by 'layerscope extract'.", show_default=False)
+    Path,
+    typer.Argument(help="A cache folder, made by 'layerscope extract'.", metavar="CACHE", show_default=False),
 ]
 
 
@@ -66,37 +72,57 @@ def _options(
     """Shows what each layer of a language model represents, and which one to use."""
 
 
-@app.command()
+@app.command(short_help="Run a model once and cache all layers.")
 def extract(
     model: Annotated[
-        str, typer.Argument(help="A hub id, a model folder, or a .gguf file.", show_default=False)
+        str,
+        typer.Argument(
+            help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False
+        ),
     ],
     corpus: Annotated[
         str,
         typer.Argument(
             help="A .txt (a line a text), .csv, .tsv, .jsonl or .parquet file, - for standard input, "
             "a dataset folder, or a dataset id of the hub.",
+            metavar="CORPUS",
             show_default=False,
         ),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The cache folder to write.", show_default=False)
+        Path,
+        typer.Option(
+            "-o", "--output", help="The cache folder to write.", metavar="FOLDER", show_default=False
+        ),
     ],
     text_column: Annotated[
         list[str] | None,
-        typer.Option(help="Column of texts; twice for pairs. Guessed where not given.", show_default=False),
+        typer.Option(
+            help="Column of texts; twice for pairs. Guessed where not given.",
+            metavar="NAME",
+            show_default=False,
+        ),
     ] = None,
     view_column: Annotated[
         str | None,
-        typer.Option(help="Column with a second wording of each text, used as a view.", show_default=False),
+        typer.Option(
+            help="Column with a second wording of each text, used as a view.",
+            metavar="NAME",
+            show_default=False,
+        ),
     ] = None,
     score_column: Annotated[
-        str | None, typer.Option(help="Column of human scores of pairs.", show_default=False)
+        str | None, typer.Option(help="Column of human scores of pairs.", metavar="NAME", show_default=False)
     ] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of labels.", show_default=False)] = None,
-    split: Annotated[str | None, typer.Option(help="Split of a dataset.", show_default=False)] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of labels.", metavar="NAME", show_default=False)
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of a dataset.", metavar="NAME", show_default=False)
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Only the first N texts or pairs.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Only the first N texts or pairs.", min=1, metavar="N", show_default=False),
     ] = None,
     quoting: Annotated[
         bool | None,
@@ -106,23 +132,36 @@ def extract(
             show_default=False,
         ),
     ] = None,
-    encoding: Annotated[str, typer.Option(help="Encoding of a text file.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help="Encoding of a text file.", metavar="NAME")] = "utf-8",
     layers: Annotated[
-        str, typer.Option(help="all, or a list such as 0,4:8,-1,norm. The model stops after the last one.")
+        str,
+        typer.Option(
+            help="all, or a list such as 0,4:8,-1,norm: numbers and names, and slices that leave out "
+            "their end. The model stops after the last one.",
+            metavar="LIST",
+        ),
     ] = "all",
     pooling: Annotated[
         str,
         typer.Option(
             help="Comma-separated: mean, mean-nosink, last, first, cls, max, weighted-mean. "
-            "auto: mean, and mean-nosink where the model has attention sinks."
+            "auto: mean, and mean-nosink where the model has attention sinks.",
+            metavar="LIST",
         ),
     ] = "auto",
     views: Annotated[
-        int, typer.Option(help="Augmented views of each text, for InfoNCE, LiDAR and DiME.", min=0)
+        int,
+        typer.Option(
+            help="Augmented views of each text, for alignment, InfoNCE, LiDAR and DiME.",
+            min=0,
+            max=64,
+            metavar="N",
+        ),
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the augmentation.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the augmentation.", min=0, metavar="N")] = 0,
     special_tokens: Annotated[
-        str, typer.Option(help="keep or drop the tokens that the tokenizer adds, as [CLS].")
+        str,
+        typer.Option(help="keep or drop the tokens that the tokenizer adds, as [CLS].", metavar="WORD"),
     ] = "keep",
     drop_first_token: Annotated[
         bool, typer.Option("--drop-first-token", help="Leave the first token of every text out.")
@@ -136,22 +175,31 @@ def extract(
     ] = True,
     max_length: Annotated[
         int | None,
-        typer.Option(help="Cut texts at N tokens, below the model's own limit.", min=1, show_default=False),
+        typer.Option(
+            help="Cut texts at N tokens, below the model's own limit.", min=1, metavar="N", show_default=False
+        ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
-    batch_tokens: Annotated[int, typer.Option(help="Padded tokens per batch.", min=1)] = 4096,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.", metavar="NAME")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …", metavar="NAME")] = "auto",
+    batch_tokens: Annotated[int, typer.Option(help="Padded tokens per batch.", min=1, metavar="N")] = 4096,
     blocks: Annotated[
         str | None,
-        typer.Option(help="Module path of the block list, where it is not found.", show_default=False),
+        typer.Option(
+            help="Module path of the block list, where it is not found.", metavar="PATH", show_default=False
+        ),
     ] = None,
     final_norm: Annotated[
         str | None,
         typer.Option(
-            help="Module path of the final norm, or none, where it is not found.", show_default=False
+            help="Module path of the final norm, or none, where it is not found.",
+            metavar="PATH",
+            show_default=False,
         ),
     ] = None,
-    revision: Annotated[str | None, typer.Option(help="Of a model on the hub.", show_default=False)] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(help="Branch, tag or commit of a model on the hub.", metavar="NAME", show_default=False),
+    ] = None,
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Also load weights that are not safetensors or GGUF.")
     ] = False,
@@ -195,54 +243,79 @@ def extract(
     )
 
 
-@app.command()
+@app.command(short_help="Measure every layer without labels.")
 def analyze(
     cache: CacheArgument,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="Metric to compute, may be repeated; all by default.", show_default=False),
+        typer.Option(
+            help="Metric to compute, may be repeated; all by default.", metavar="NAME", show_default=False
+        ),
     ] = None,
     pooling: Annotated[
-        list[str] | None, typer.Option(help="Pooling, may be repeated; all by default.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
     ] = None,
-    draws: Annotated[int, typer.Option(help="Resamples for intervals; 0 for none.", min=0)] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.", min=0)] = 0,
+    draws: Annotated[
+        int, typer.Option(help="Resamples for intervals; 0 for none.", min=0, metavar="N")
+    ] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.", min=0, metavar="N")] = 0,
     drop_duplicates: Annotated[
         bool, typer.Option("--drop-duplicates", help="Measure every distinct text once.")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="By default CACHE/frames/metrics.parquet.", show_default=False),
+        typer.Option(
+            "-o",
+            "--output",
+            help="By default CACHE/frames/metrics.parquet.",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Compute label-free metrics of every layer in a cache."""
     commands.analyze(cache, metric, pooling, draws, seed, drop_duplicates, output)
 
 
-@app.command()
+@app.command(short_help="Pick layers, beside the depth rules.")
 def select(
     metrics: Annotated[
         Path,
-        typer.Argument(help="A metrics frame (.parquet or .csv), or a cache folder.", show_default=False),
+        typer.Argument(
+            help="A metrics frame (.parquet or .csv), or a cache folder.",
+            metavar="METRICS",
+            show_default=False,
+        ),
     ],
     criterion: Annotated[
         list[str] | None,
-        typer.Option(help="Metric to pick by, may be repeated; all by default.", show_default=False),
+        typer.Option(
+            help="Metric to pick by, may be repeated; all by default.", metavar="NAME", show_default=False
+        ),
     ] = None,
     direction: Annotated[
         str | None,
-        typer.Option(help="higher or lower is better, for all criteria given.", show_default=False),
+        typer.Option(
+            help="higher or lower is better, for all criteria given.", metavar="WORD", show_default=False
+        ),
     ] = None,
     scores: Annotated[
         Path | None,
         typer.Option(
-            help="A scores frame: show what each pick costs against the best layer.", show_default=False
+            help="A scores frame: show what each pick costs against the best layer.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="By default picks.parquet beside the metrics frame.", show_default=False
+            "-o",
+            "--output",
+            help="By default picks.parquet beside the metrics frame.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -253,58 +326,80 @@ def select(
 @evaluate_app.command("sts")
 def evaluate_sts(
     cache: CacheArgument,
-    score_column: Annotated[str, typer.Option(help="Column of human scores in the cache's rows.")] = "score",
+    score_column: Annotated[
+        str, typer.Option(help="Column of human scores in the cache's rows.", metavar="NAME")
+    ] = "score",
     task: Annotated[
-        str | None, typer.Option(help="What to call it; by default the corpus' name.", show_default=False)
+        str | None,
+        typer.Option(
+            help="What to call it; by default the corpus' name.", metavar="NAME", show_default=False
+        ),
     ] = None,
     pooling: Annotated[
-        list[str] | None, typer.Option(help="Pooling, may be repeated; all by default.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
     ] = None,
-    draws: Annotated[int, typer.Option(help="Bootstrap samples for intervals; 0 for none.", min=0)] = 500,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0)] = 0,
+    draws: Annotated[
+        int, typer.Option(help="Bootstrap samples for intervals; 0 for none.", min=0, metavar="N")
+    ] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, metavar="N")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="By default CACHE/frames/scores.parquet.", show_default=False),
+        typer.Option(
+            "-o",
+            "--output",
+            help="By default CACHE/frames/scores.parquet.",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Correlate the cosine of pairs with human scores, for every layer."""
     commands.evaluate_sts(cache, score_column, task, pooling, draws, seed, output)
 
 
-@app.command()
+@app.command(short_help="Write one self-contained HTML report.")
 def report(
     cache: CacheArgument,
     metrics: Annotated[
-        Path | None, typer.Option(help="By default CACHE/frames/metrics.parquet.", show_default=False)
+        Path | None,
+        typer.Option(help="By default CACHE/frames/metrics.parquet.", metavar="FILE", show_default=False),
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(help="By default CACHE/frames/scores.parquet, where it is there.", show_default=False),
+        typer.Option(
+            help="By default CACHE/frames/scores.parquet, where it is there.",
+            metavar="FILE",
+            show_default=False,
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The HTML file to write.", metavar="FILE")
+    ] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML report: the picks, curves, tables and where they come from."""
     commands.report(cache, metrics, scores, output)
 
 
-@app.command()
+@app.command(short_help="Say what is in a cache.")
 def info(cache: CacheArgument) -> None:
     """Say what is in a cache, and how to open it without layerscope."""
     commands.info(cache)
 
 
-@app.command()
+@app.command(short_help="Check a cache against its checksums.")
 def verify(cache: CacheArgument) -> None:
     """Check every file of a cache against its checksum."""
     commands.verify(cache)
 
 
-@app.command()
+@app.command(short_help="Show it all on packaged data, offline.")
 def demo(
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder for caches, frames, figures and report.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="Folder for caches, frames, figures and report.", metavar="FOLDER"
+        ),
     ] = Path("reports/demo"),
 ) -> None:
     """Show it all on a small packaged model and news corpus, with no network, in about a minute."""
@@ -313,22 +408,48 @@ def demo(
 
 def main() -> None:
     """Run the command line: failures are one line; a traceback only with --debug."""
+    signal.signal(signal.SIGTERM, _interrupt)
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        app([argument for argument in arguments if argument != "--debug"])
+        code = app([argument for argument in arguments if argument != "--debug"], standalone_mode=False)
+        sys.stdout.flush()
     except LayerscopeError as error:
         if debug:
             raise
-        _complain(str(error))
-        sys.exit(error.exit_code)
+        code = _complain(str(error), error.exit_code)
     except Exception as error:
         if debug:
             raise
-        first = (str(error).strip().splitlines() or [""])[0]
-        _complain(f"unexpected {type(error).__name__}: {first} (run again with --debug for the traceback)")
-        sys.exit(1)
+        if hasattr(error, "format_message"):
+            code = _complain_of_usage(error)
+        elif isinstance(error, OSError):
+            code = _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
+        else:
+            first = (str(error).strip().splitlines() or [""])[0]
+            what = f"unexpected {type(error).__name__}: {first}"
+            code = _complain(f"{what} (run again with --debug for the traceback)", 1)
+    sys.exit(code)
 
 
-def _complain(message: str) -> None:
+def _interrupt(*_: object) -> None:
+    """Being told to end is like Ctrl-C: what is half done is put in order, and workers end too."""
+    raise KeyboardInterrupt
+
+
+def _complain_of_usage(error: Any) -> int:
+    """One line for what the command line parser refuses."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    if message.startswith("Usage:"):  # a group without a command: its help
+        error.show()
+    else:
+        command = (
+            f"layerscope {context.info_name}" if (context := error.ctx) and context.parent else "layerscope"
+        )
+        _complain(f"{message} (see {command} --help)", 2)
+    return int(error.exit_code)
+
+
+def _complain(message: str, code: int) -> int:
     err.print(f"[red]error[/red]: {escape(' '.join(message.split()))}")
+    return code

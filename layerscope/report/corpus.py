@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from layerscope.errors import count_of
 from layerscope.layers import as_layer_order
-from layerscope.report.words import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from layerscope.errors import count_of
 from layerscope.plots.digits import fixed, significant
 from layerscope.plots.style import label_of, pooling_family
-from layerscope.report.words import MISSING, count_of, is_missing, number, values_of, without_unit
+from layerscope.report.words import MISSING, is_missing, number, values_of, without_unit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from layerscope.errors import count_of
 from layerscope.files import make_folder, write_text
 from layerscope.plots.scores import score_label, score_name
 from layerscope.plots.series import check_columns
@@ -14,7 +15,7 @@ from layerscope.report.corpus import count_rows
 from layerscope.report.decision import make_cards, sink_note, sink_places
 from layerscope.report.drawings import draw_all
 from layerscope.report.tables import list_recipes, metric_tables, score_tables
-from layerscope.report.words import count_of, plain, values_of, without_unit
+from layerscope.report.words import plain, values_of, without_unit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -57,12 +57,3 @@ def without_unit(label: str) -> str:
     'Dataset entropy'
     """
     return re.sub(r" \([^()]*\)$", "", label)
-
-
-def count_of(count: int, one: str, many: str | None = None) -> str:
-    """A number with its noun.
-
-    >>> count_of(1, "text"), count_of(1200, "text")
-    ('1 text', '1,200 texts')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

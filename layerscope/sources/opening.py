@@ -71,6 +71,8 @@ def raw_table(source: str | Path | pd.DataFrame | Iterable[str], how: Reading) -
         return _frame_table(source, how.limit)
     if isinstance(source, str) and source == "-":
         _refuse_options(how, "standard input")
+        if sys.stdin is None:
+            raise CorpusError("standard input is closed: give a file, or pipe the texts in")
         lines = decoded_lines(sys.stdin.buffer, "standard input", how.encoding)
         return plain_table(lines, "stdin", "standard input", how.limit)
     if isinstance(source, str | Path):
