@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -125,8 +125,20 @@ class LayerCache:
         self._check("layer", name, self.layers)
         return make_layer(name, int(self.manifest["model"]["n_blocks"]))
 
+    def chosen_poolings(self, pooling: str | Sequence[str] | None) -> list[str]:
+        """One or several stored poolings, each once; all of them for ``None``.
+
+        Raises:
+            UsageError: one that is not stored.
+        """
+        given = [pooling] if isinstance(pooling, str) else pooling
+        chosen = self.poolings if given is None else list(dict.fromkeys(given))
+        for name in chosen:
+            self._check("pooling", name, self.poolings)
+        return chosen
+
     def layer(
-        self, name: str | int, pooling: str | None = None, view: str | None = None
+        self, name: str | int | np.integer[Any], pooling: str | None = None, view: str | None = None
     ) -> NDArray[np.float32]:
         """All rows of one layer, (n, d) float32, read-only; row i is text i.
 
@@ -144,10 +156,10 @@ class LayerCache:
         return whole
 
     def blocks(
-        self, name: str | int, pooling: str | None = None, view: str | None = None
+        self, name: str | int | np.integer[Any], pooling: str | None = None, view: str | None = None
     ) -> Iterator[NDArray[np.float32]]:
         """The rows of one layer shard by shard, each (rows, d) float32, memory-mapped and read-only."""
-        if isinstance(name, int):
+        if isinstance(name, int | np.integer):
             names = self.layers
             if not -len(names) <= name < len(names):
                 raise UsageError(f"layer {name} does not exist: the cache holds {len(names)} layers")
@@ -227,11 +239,27 @@ class LayerCache:
         return [self.path / name for name in names]
 
     @staticmethod
-    def _check(what: str, name: str, known: list[str]) -> None:
+    def _check(what: str, name: object, known: list[str]) -> None:
+        if not isinstance(name, str):
+            raise UsageError(f"expected the name of a {what}, got {name!r}")
         if name not in known:
             raise UsageError(
                 f"the cache holds no {what} '{name}': {nearest(name, known) if known else 'it has none'}"
             )
+
+
+def as_cache(cache: LayerCache | str | Path) -> LayerCache:
+    """``cache`` itself, or the one in the folder of that name.
+
+    Raises:
+        UsageError: neither a cache nor a path.
+        CacheError: see ``LayerCache``.
+    """
+    if isinstance(cache, LayerCache):
+        return cache
+    if isinstance(cache, str | Path):
+        return LayerCache(cache)
+    raise UsageError(f"expected a LayerCache or the path of one, got {type(cache).__name__}")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
