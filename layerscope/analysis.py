@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,11 +16,11 @@ from joblib import Parallel, delayed, parallel_config
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from layerscope.cache import LayerCache
-from layerscope.errors import UsageError, nearest
+from layerscope.cache import LayerCache, as_cache
+from layerscope.errors import MetricError, UsageError
 from layerscope.frames import METRIC_COLUMNS, as_frame, not_finite
 from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
-from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
+from layerscope.resampling import bootstrap_means, check_draws, half_samples, interval, subsample_spread
 
 Progress = Callable[[int, int], None]
 _WORTH_A_PROCESS = 50_000  # rows × tasks × draws: about two seconds of work
@@ -36,10 +37,10 @@ class _Task:
 
 
 def analyze(
-    cache: LayerCache,
-    metrics: Sequence[str | MetricSpec] | None = None,
+    cache: LayerCache | str | Path,
+    metrics: str | MetricSpec | Sequence[str | MetricSpec] | None = None,
     *,
-    pooling: Sequence[str] | None = None,
+    pooling: str | Sequence[str] | None = None,
     draws: int = 100,
     seed: int = 0,
     duplicates: Literal["keep", "drop"] = "keep",
@@ -52,9 +53,9 @@ def analyze(
     not finite has no value; the reason names the row.
 
     Args:
-        cache: from ``extract``, or ``LayerCache(path)``.
-        metrics: names, or specs of your own; all of them where not given.
-        pooling: which of the cache's poolings; all of them where not given.
+        cache: from ``extract``, ``LayerCache(path)``, or the path alone.
+        metrics: names, or specs of your own, one or several; all of them where not given.
+        pooling: which of the cache's poolings, one or several; all of them where not given.
         draws: resamples for intervals; 0 for none.
         seed: of the resamples and of metrics that draw.
         duplicates: ``keep`` measures a text as often as it occurs, ``drop`` once.
@@ -67,14 +68,17 @@ def analyze(
         is NaN with a ``reason`` where a metric is undefined.
 
     Raises:
-        UsageError: a metric or pooling that is not known.
+        UsageError: a metric or pooling that is not known, or an option that makes no sense.
+        MetricError: a metric failed; the message names it, the layer and the pooling.
     """
-    if draws < 0:
-        raise UsageError(f"--draws is {draws}: it must be 0 or more")
+    cache = as_cache(cache)
+    check_draws(draws, seed)
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers is {workers}: it must be 1 or more")
     if duplicates not in ("keep", "drop"):
         raise UsageError(f"duplicates is '{duplicates}': it must be keep or drop")
     specs = _chosen_specs(metrics)
-    poolings = _chosen_poolings(cache, pooling)
+    poolings = cache.chosen_poolings(pooling)
     sets = tuple(spec for spec in specs if spec.kind != "tokens")
     tasks = [_Task(layer, name, sets) for name in poolings for layer in cache.layers] if sets else []
     rows = _Rows(cache, drop_duplicates=duplicates == "drop")
@@ -115,19 +119,21 @@ def _run_tasks(
         yield from parallel(delayed(_run_task)(cache, rows, task, draws, seed) for task in tasks)
 
 
-def _chosen_specs(metrics: Sequence[str | MetricSpec] | None) -> list[MetricSpec]:
+def _chosen_specs(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None) -> list[MetricSpec]:
     if metrics is None:
         return list(METRICS)
-    specs = [spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in metrics]
-    return list(dict.fromkeys(specs))
-
-
-def _chosen_poolings(cache: LayerCache, pooling: Sequence[str] | None) -> list[str]:
-    chosen = cache.poolings if pooling is None else list(dict.fromkeys(pooling))
-    for name in chosen:
-        if name not in cache.poolings:
-            raise UsageError(f"the cache holds no pooling '{name}': {nearest(name, cache.poolings)}")
-    return chosen
+    given = [metrics] if isinstance(metrics, str | MetricSpec) else list(metrics)
+    if not given:
+        raise UsageError("metrics is empty: name one, or leave it out for all of them")
+    for name in given:
+        if not isinstance(name, str | MetricSpec):
+            raise UsageError(f"metrics: expected names or MetricSpecs, got {name!r}")
+    specs = list(dict.fromkeys(spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in given))
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two different metrics are called '{name}': give yours another name")
+    return specs
 
 
 class _Rows:
@@ -229,26 +235,31 @@ def _values(
     if broken.size:
         return _Found(float("nan"), _NONE, width=width, reason=not_finite(usable[broken].tolist()))
     stack, usable = [part[chosen] for part in stack], usable[chosen]
-    value, reason = _evaluate(spec, stack, seed)
+    place = f"layer {task.layer_name}, pooling {task.pooling}"
+    value, reason = _evaluate(spec, stack, seed, place)
     if reason:
         return _Found(float("nan"), _NONE, width=width, reason=reason)
     samples = half_samples(rows.units(usable), draws, seed)
-    drawn = [_evaluate(spec, [part[sample] for part in stack], seed)[0] for sample in samples]
+    drawn = [_evaluate(spec, [part[sample] for part in stack], seed, place)[0] for sample in samples]
     size = int(np.mean([len(sample) for sample in samples])) if samples else 0
     spread = subsample_spread(len(usable), size) if 0 < size < len(usable) else 1.0
     return _Found(value, np.asarray(drawn, dtype=np.float64), spread, width)
 
 
-def _evaluate(spec: MetricSpec, stack: list[NDArray[np.float64]], seed: int) -> tuple[float, str]:
-    """The metric's value, or NaN and a reason."""
+def _evaluate(spec: MetricSpec, stack: list[NDArray[np.float64]], seed: int, place: str) -> tuple[float, str]:
+    """The metric's value, or NaN and a reason; whatever else it raises is told with its place."""
     arguments = [np.stack(stack, axis=1)] if spec.kind == "views" else stack
     if len(stack[0]) < spec.minimum_n:
         return float("nan"), f"fewer than {spec.minimum_n} samples"
     try:
-        value = spec.function(*arguments, seed=seed) if spec.seeded else spec.function(*arguments)
+        value = float(spec.function(*arguments, seed=seed) if spec.seeded else spec.function(*arguments))
     except Undefined as undefined:
         return float("nan"), undefined.reason
-    return (float(value), "") if np.isfinite(value) else (float("nan"), "the value is not finite")
+    except Exception as error:
+        raise MetricError(
+            f"metric '{spec.name}' failed at {place}: {type(error).__name__}: {error}"
+        ) from error
+    return (value, "") if np.isfinite(value) else (float("nan"), "the value is not finite")
 
 
 def _variant(spec: MetricSpec, seed: int) -> str:
@@ -276,6 +287,7 @@ def _record(
         "d": found.width or None,
         "reason": found.reason,
         "draws": found.draws.tolist() if found.draws.size else None,
+        "direction": spec.direction,
     }
 
 

@@ -17,11 +17,9 @@ whole, and a run that was killed goes on from there.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -33,39 +31,48 @@ from numpy.typing import NDArray
 
 from layerscope.errors import CacheError, UsageError, nearest
 from layerscope.files import explained, file_sha256, json_sha256, make_folder, write_atomic, write_json
+from layerscope.integrity import ROWS, checksum_problems, rows_problems, shard_problems
 from layerscope.layers import Layer, as_layer_order, make_layer
+from layerscope.manifest import (
+    FORMAT,
+    MANIFEST,
+    SCHEMA,
+    DamagedManifestError,
+    find_manifest,
+    layout_problems,
+    lists_its_files,
+    read_manifest,
+    shard_file,
+)
+from layerscope.tensors import VERIFY, mark_of, pack, read_tensor
 
-SCHEMA = 1
-_FORMAT = "layerscope-cache"
-_MANIFEST = "manifest.json"
-ROWS = "rows.parquet"
-_VERIFY = "run 'layerscope verify' on the cache, then the same extract command to mend it"
 _PARTS = ("embeddings", "views", "tokens", "token_metrics", "frames")
-
-
-class DamagedManifestError(CacheError):
-    """The manifest is there but is no JSON."""
 
 
 class LayerCache:
     """Read-only access to a cache folder.
 
+    Opening checks the manifest, ``rows.parquet`` and the header of every shard; ``verify`` reads all of it.
+
     Args:
         path: the folder.
+        allow_partial: also open one that is unfinished or damaged, as ``verify`` does.
 
     Raises:
-        CacheError: the folder is not a cache, was written by a newer version, or is unfinished.
+        CacheError: the folder is not a cache, was written by a newer version, is unfinished or damaged.
     """
 
     def __init__(self, path: str | Path, *, allow_partial: bool = False) -> None:
         self.path = Path(path)
-        self.manifest: dict[str, Any] = _read_manifest(self.path)
+        self.manifest: dict[str, Any] = read_manifest(self.path)
         if self.manifest["status"] != "complete" and not allow_partial:
             done, planned = self.progress
             raise CacheError(
                 f"the cache {self.path} is unfinished ({done} of {planned} shards): "
                 "run the same extract command again to complete it"
             )
+        if not allow_partial:
+            self._refuse_damage()
 
     def __repr__(self) -> str:
         return (
@@ -118,8 +125,20 @@ class LayerCache:
         self._check("layer", name, self.layers)
         return make_layer(name, int(self.manifest["model"]["n_blocks"]))
 
+    def chosen_poolings(self, pooling: str | Sequence[str] | None) -> list[str]:
+        """One or several stored poolings, each once; all of them for ``None``.
+
+        Raises:
+            UsageError: one that is not stored.
+        """
+        given = [pooling] if isinstance(pooling, str) else pooling
+        chosen = self.poolings if given is None else list(dict.fromkeys(given))
+        for name in chosen:
+            self._check("pooling", name, self.poolings)
+        return chosen
+
     def layer(
-        self, name: str | int, pooling: str | None = None, view: str | None = None
+        self, name: str | int | np.integer[Any], pooling: str | None = None, view: str | None = None
     ) -> NDArray[np.float32]:
         """All rows of one layer, (n, d) float32, read-only; row i is text i.
 
@@ -137,10 +156,10 @@ class LayerCache:
         return whole
 
     def blocks(
-        self, name: str | int, pooling: str | None = None, view: str | None = None
+        self, name: str | int | np.integer[Any], pooling: str | None = None, view: str | None = None
     ) -> Iterator[NDArray[np.float32]]:
         """The rows of one layer shard by shard, each (rows, d) float32, memory-mapped and read-only."""
-        if isinstance(name, int):
+        if isinstance(name, int | np.integer):
             names = self.layers
             if not -len(names) <= name < len(names):
                 raise UsageError(f"layer {name} does not exist: the cache holds {len(names)} layers")
@@ -178,20 +197,33 @@ class LayerCache:
         return pd.concat([_read_parquet(file) for file in files], ignore_index=True)
 
     def verify(self) -> list[str]:
-        """Check every file against its checksum; the problems found, none if all is well."""
-        problems = []
+        """Check every file against its checksum and the manifest; the problems found, none if all is well."""
+        problems = layout_problems(self.manifest)
         for shard in self.manifest["shards"]:
-            for file, sha256 in shard["files"].items():
-                problems += _problems_of(self.path, file, sha256)
-        rows_sha256 = self.manifest.get("rows_sha256")
-        if rows_sha256 is not None:
-            problems += _problems_of(self.path, ROWS, rows_sha256)
+            damaged = [
+                problem
+                for file, sha256 in shard["files"].items()
+                for problem in checksum_problems(self.path, file, sha256)
+            ]
+            problems += damaged or shard_problems(self.path, self.manifest, shard)
+        if self.manifest["status"] == "complete":
+            problems += rows_problems(self.path, self.manifest)
         done, planned = self.progress
         if done < planned:
             problems.append(
                 f"{planned - done} of {planned} shards are not there yet (run the extract command again)"
             )
         return problems
+
+    def _refuse_damage(self) -> None:
+        """Raise where the files are not those that the manifest describes."""
+        problems = layout_problems(self.manifest) or rows_problems(self.path, self.manifest)
+        if not problems:
+            for shard in self.manifest["shards"]:
+                problems += shard_problems(self.path, self.manifest, shard)
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise CacheError(f"the cache {self.path} is damaged: {problems[0]}{more}: {VERIFY}")
 
     def _files(self, folder: str) -> list[Path]:
         """The shards of one folder in row order, each checked to be there."""
@@ -207,70 +239,34 @@ class LayerCache:
         return [self.path / name for name in names]
 
     @staticmethod
-    def _check(what: str, name: str, known: list[str]) -> None:
+    def _check(what: str, name: object, known: list[str]) -> None:
+        if not isinstance(name, str):
+            raise UsageError(f"expected the name of a {what}, got {name!r}")
         if name not in known:
             raise UsageError(
                 f"the cache holds no {what} '{name}': {nearest(name, known) if known else 'it has none'}"
             )
 
 
-def _problems_of(folder: Path, file: str, sha256: str) -> list[str]:
-    path = folder / file
-    if not path.is_file():
-        return [f"{file}: missing"]
-    return (
-        []
-        if file_sha256(path) == sha256
-        else [f"{file}: damaged (its checksum is not the one in the manifest)"]
-    )
+def as_cache(cache: LayerCache | str | Path) -> LayerCache:
+    """``cache`` itself, or the one in the folder of that name.
 
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / _MANIFEST
-    if not path.is_file():
-        raise CacheError(f"no cache at {folder}: make one with 'layerscope extract MODEL CORPUS -o {folder}'")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise DamagedManifestError(
-            f"{path} cannot be read ({error}): extract again with --overwrite"
-        ) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise CacheError(f"{path} is not the manifest of a layerscope cache: choose another folder")
-    if manifest["schema"] > SCHEMA:
-        raise CacheError(
-            f"the cache {folder} has schema {manifest['schema']}, "
-            f"this layerscope reads up to {SCHEMA}: upgrade"
-        )
-    return manifest
-
-
-def read_tensor(path: Path, name: str) -> NDArray[Any]:
-    """One tensor of a safetensors file, memory-mapped and read-only.
-
-    The format: eight bytes of header length, a JSON header with offsets, then the raw tensors.
+    Raises:
+        UsageError: neither a cache nor a path.
+        CacheError: see ``LayerCache``.
     """
-    try:
-        with path.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(min(length, path.stat().st_size)))
-        entry = header[name]
-        shape = tuple(entry["shape"])
-        dtype = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_}[entry["dtype"]]
-        if 0 in shape:
-            return np.empty(shape, dtype)
-        return np.memmap(
-            path, dtype=dtype, mode="r", offset=8 + length + entry["data_offsets"][0], shape=shape
-        )
-    except (OSError, ValueError, KeyError, struct.error) as error:
-        raise CacheError(f"{path} is damaged or lacks the tensor '{name}': {_VERIFY}") from error
+    if isinstance(cache, LayerCache):
+        return cache
+    if isinstance(cache, str | Path):
+        return LayerCache(cache)
+    raise UsageError(f"expected a LayerCache or the path of one, got {type(cache).__name__}")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise CacheError(f"{path} is missing or damaged: {_VERIFY}") from error
+        raise CacheError(f"{path} is missing or damaged: {VERIFY}") from error
 
 
 # Writing
@@ -292,10 +288,11 @@ class CacheWriter:
         self.path = path
         self._manifest = {
             **layout,
-            "format": _FORMAT,
+            "format": FORMAT,
             "schema": SCHEMA,
             "status": "partial",
             "identity_sha256": json_sha256(layout["identity"]),
+            "layout_sha256": json_sha256(layout),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "shards": [],
         }
@@ -342,7 +339,8 @@ class CacheWriter:
                 )
         elif old["identity_sha256"] == self._manifest["identity_sha256"]:
             self._manifest["created"] = old["created"]
-            self._manifest["shards"] = [shard for shard in old["shards"] if self._is_whole(shard)]
+            whole = {int(shard["number"]): shard for shard in old["shards"] if self._is_whole(shard)}
+            self._manifest["shards"] = [whole[number] for number in sorted(whole)]
         elif self._overwrite:
             _remove_parts(self.path)
         else:
@@ -351,7 +349,7 @@ class CacheWriter:
                 f"(different: {_differences(old, self._manifest)}): "
                 "choose another folder with -o, or replace it with --overwrite"
             )
-        write_json(self.path / _MANIFEST, self._manifest)
+        write_json(self.path / MANIFEST, self._manifest)
 
     def _old_manifest(self) -> dict[str, Any] | None:
         """The manifest that is there; one that cannot be read is dropped where it may be replaced."""
@@ -364,7 +362,13 @@ class CacheWriter:
             return None
 
     def _is_whole(self, shard: dict[str, Any]) -> bool:
-        return not any(_problems_of(self.path, file, sha256) for file, sha256 in shard["files"].items())
+        """Whether a shard that the old manifest lists need not be written again."""
+        is_planned = 0 <= shard["number"] < self._manifest["planned_shards"]
+        if not is_planned or not lists_its_files(shard, self._manifest["views"]):
+            return False
+        if any(checksum_problems(self.path, file, sha256) for file, sha256 in shard["files"].items()):
+            return False
+        return not shard_problems(self.path, self._manifest, shard)
 
     @property
     def finished(self) -> set[int]:
@@ -399,17 +403,15 @@ class CacheWriter:
             token_metrics: a frame, or ``None``.
             nonfinite: by row number, the layers with a value that is not finite.
         """
-        from safetensors.numpy import save
-
         files = {}
         for folder, named in tensors.items():
-            target = self.path / folder / f"{number:05d}.safetensors"
+            target = self.path / folder / shard_file(folder, number)
             make_folder(target.parent)
-            content = save(named)  # as bytes: safetensors' own writing hides why a disk refuses
+            content = pack(named, mark_of(folder, number, start, stop, self._manifest["identity_sha256"]))
             write_atomic(target, lambda temporary, content=content: _write_bytes(temporary, content))  # type: ignore[misc]
             files[f"{folder}/{target.name}"] = file_sha256(target)
         if token_metrics is not None:
-            target = self.path / "token_metrics" / f"{number:05d}.parquet"
+            target = self.path / "token_metrics" / shard_file("token_metrics", number)
             make_folder(target.parent)
             write_atomic(target, lambda temporary: token_metrics.to_parquet(temporary, index=False))
             files[f"token_metrics/{target.name}"] = file_sha256(target)
@@ -423,23 +425,18 @@ class CacheWriter:
         self._manifest["shards"] = sorted(
             [*self._manifest["shards"], entry], key=lambda shard: shard["number"]
         )
-        write_json(self.path / _MANIFEST, self._manifest)
+        write_json(self.path / MANIFEST, self._manifest)
 
     def finish(self, rows: pd.DataFrame) -> None:
         """Write ``rows.parquet`` and mark the cache complete."""
         target = self.path / ROWS
         write_atomic(target, lambda temporary: rows.to_parquet(temporary, index=False))
         self._manifest |= {"status": "complete", "rows_sha256": file_sha256(target)}
-        write_json(self.path / _MANIFEST, self._manifest)
+        write_json(self.path / MANIFEST, self._manifest)
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-
-
-def find_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a cache folder, or ``None`` where there is none."""
-    return _read_manifest(folder) if (folder / _MANIFEST).is_file() else None
 
 
 def _lock_folder(folder: Path) -> int | None:
@@ -467,7 +464,7 @@ def _remove_temporaries(folder: Path) -> None:
 
 def _remove_parts(folder: Path) -> None:
     with explained(folder), contextlib.suppress(FileNotFoundError):
-        (folder / _MANIFEST).unlink()
+        (folder / MANIFEST).unlink()
         (folder / ROWS).unlink(missing_ok=True)
         for part in _PARTS:
             shutil.rmtree(folder / part, ignore_errors=True)

@@ -34,6 +34,21 @@ class FrameError(LayerscopeError):
     """A metrics, scores or picks frame cannot be read or lacks what is needed."""
 
 
+class MetricError(LayerscopeError):
+    """A metric's function failed on something else than an input without a value."""
+
+
+def named(names: Iterable[object], most: int = 5) -> str:
+    """Different names as one phrase.
+
+    >>> named(["b", "a", "b"]), named("abc", most=2)
+    ('b, a', 'a, b and 1 more')
+    """
+    different = list(dict.fromkeys(map(str, names)))
+    more = f" and {len(different) - most} more" if len(different) > most else ""
+    return ", ".join(different[:most]) + more
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The names of ``known`` as one phrase, with the one most like ``name`` before it.
 

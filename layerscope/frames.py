@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from layerscope.errors import FrameError, UsageError
+from layerscope.errors import FrameError, UsageError, named
 from layerscope.files import make_folder, write_atomic
 from layerscope.layers import as_layer_order
 
 METRIC_COLUMNS = (
     "model", "corpus", "layer", "layer_name", "depth", "pooling", "metric", "variant",
-    "value", "ci_low", "ci_high", "n", "d", "reason", "draws",
+    "value", "ci_low", "ci_high", "n", "d", "reason", "draws", "direction",
 )  # fmt: skip
 SCORE_COLUMNS = (
     "model", "task", "split", "subset", "layer", "layer_name", "depth", "pooling", "metric", "variant",
@@ -31,6 +32,7 @@ PICK_COLUMNS = (
     "most_picked_support", "clear", "n", "reason",
 )  # fmt: skip
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n"}
+_KEYS = ("model", "corpus", "task", "split", "subset", "layer_name", "pooling", "metric", "variant")
 _REQUIRED = {
     "metrics": ("layer", "layer_name", "depth", "pooling", "metric", "value"),
     "scores": ("layer", "layer_name", "depth", "pooling", "metric", "score"),
@@ -38,15 +40,74 @@ _REQUIRED = {
 }
 
 
+def frame_files(path: str | Path, kind: str | None) -> tuple[Path, Path]:
+    """The two files that a frame written to ``path`` takes, parquet and CSV.
+
+    Args:
+        path: with the ending .parquet, .csv or none.
+        kind: ``metrics``, ``scores`` or ``picks``; a file that holds anything else is not replaced.
+
+    Raises:
+        UsageError: another ending, a folder, or a file of another kind stands there.
+    """
+    wanted = Path(path)
+    if wanted.is_dir():
+        inside = wanted / f"{kind or 'frame'}.parquet"
+        raise UsageError(f"{wanted} is a folder: name a file in it, as {inside}")
+    if wanted.suffix not in ("", ".parquet", ".csv"):
+        raise UsageError(
+            f"{wanted} ends in {wanted.suffix}: a frame is a .parquet file with a .csv beside it; "
+            f"name it {wanted.name}.parquet"
+        )
+    files = wanted.with_suffix(".parquet"), wanted.with_suffix(".csv")
+    for file in files:
+        if file.is_dir():
+            raise UsageError(f"{file} is a folder: choose another name with -o")
+        if kind is not None and file.exists() and (found := _kind_of(_columns_in(file))) != kind:
+            what = f"a {found} frame" if found else "something else"
+            raise UsageError(
+                f"{file} holds {what}, which {kind} must not replace: choose another name with -o"
+            )
+    return files
+
+
+def _kind_of(columns: Sequence[str]) -> str | None:
+    """Which frame has these columns, ``None`` where it is no frame."""
+    for kind in ("picks", "scores", "metrics"):  # picks may also have scores and values
+        if set(_REQUIRED[kind]) <= set(columns):
+            return kind
+    return None
+
+
+def _columns_in(file: Path) -> list[str]:
+    """Column names of a parquet or CSV file; none where it is neither."""
+    import pyarrow.parquet
+
+    try:
+        if file.suffix == ".csv":
+            return list(map(str, pd.read_csv(file, nrows=0).columns))
+        return list(pyarrow.parquet.read_schema(file).names)
+    except (OSError, ValueError):
+        return []
+
+
 def write_frame(frame: pd.DataFrame, path: str | Path) -> list[Path]:
     """Write ``frame`` to ``path`` (parquet) and to a CSV of the same name beside it.
 
+    A CSV holds no lists, so ``draws`` are in the parquet file only: hand that one on.
+
+    Args:
+        frame: metrics, scores or picks.
+        path: ending in .parquet, .csv or neither; both files are written.
+
     Returns:
         The two paths, parquet first.
+
+    Raises:
+        UsageError: another ending, a folder, or a file that holds something else than such a frame.
     """
-    target = Path(path).with_suffix(".parquet")
+    target, table = frame_files(path, _kind_of(list(map(str, frame.columns))))
     make_folder(target.parent)
-    table = target.with_suffix(".csv")
     write_atomic(target, lambda temporary: frame.to_parquet(temporary, index=False))
     flat = frame.drop(columns="draws", errors="ignore")
     write_atomic(table, lambda temporary: flat.to_csv(temporary, index=False))
@@ -79,6 +140,7 @@ def read_frame(path: str | Path, kind: str) -> pd.DataFrame:
     if frame.empty:
         raise FrameError(f"{source} has no rows: {_HOW[kind]}")
     _check_values(frame, source)
+    _check_keys(frame, source, kind)
     return frame
 
 
@@ -91,12 +153,62 @@ def _check_values(frame: pd.DataFrame, source: Path) -> None:
             raise FrameError(
                 f"{source}, row {bad[0] + 1}: the {column} '{frame.loc[bad[0], column]}' is not a number"
             )
+        endless = frame.index[np.isinf(numbers.to_numpy(dtype=float, na_value=np.nan))]
+        if len(endless):
+            raise FrameError(f"{source}, row {endless[0] + 1}: the {column} is infinite")
     for row, name in enumerate(frame["layer_name"], start=1):
         if isinstance(name, str):
             try:
                 as_layer_order([name])
             except UsageError as error:
                 raise FrameError(f"{source}, row {row}: {error}") from error
+
+
+def _check_keys(frame: pd.DataFrame, source: Path, kind: str) -> None:
+    """Every row says what its number is of, and no two say the same; else the row is named."""
+    if kind == "picks":
+        return
+    for column in _REQUIRED[kind][:-1]:
+        missing = frame.index[frame[column].isna()]
+        if len(missing):
+            raise FrameError(f"{source}, row {missing[0] + 1}: the {column} is missing")
+    keys = [key for key in _KEYS if key in frame.columns]
+    again = frame.index[frame.duplicated(keys)]
+    if len(again):
+        row = again[0]
+        first = frame.index[(frame[keys].astype(str) == frame.loc[row, keys].astype(str)).all(axis=1)][0]
+        raise FrameError(
+            f"{source}, row {row + 1}: the same {', '.join(keys)} as in row {first + 1}; leave one out"
+        )
+
+
+def check_one(frame: pd.DataFrame, what: str) -> None:
+    """Refuse a frame of several models or corpora, which are not to be compared.
+
+    Raises:
+        FrameError: it holds several; the message names them.
+    """
+    for column in ("model", "corpus"):
+        if column in frame and frame[column].nunique() > 1:
+            raise FrameError(
+                f"{what} holds several values of {column} ({named(frame[column])}): "
+                "write those of one to a file of their own"
+            )
+
+
+def check_same_model(metrics: pd.DataFrame, scores: pd.DataFrame) -> None:
+    """Refuse scores of other models than the metrics are of.
+
+    Raises:
+        FrameError: no model is in both; the message names them.
+    """
+    if "model" in metrics and "model" in scores:
+        ours, theirs = set(metrics["model"].dropna()), set(scores["model"].dropna())
+        if ours and theirs and not ours & theirs:
+            raise FrameError(
+                f"the scores are of the model {named(sorted(theirs))}, the metrics of {named(sorted(ours))}: "
+                "give scores of the same model"
+            )
 
 
 def _first_line(error: Exception) -> str:

@@ -12,8 +12,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from layerscope.errors import UsageError
+
 LEVEL = 0.95
 _MIN_DEFINED = 0.5
+
+
+def check_draws(draws: object, seed: object) -> None:
+    """Refuse a number of resamples, or a seed, that is no whole number from 0 on.
+
+    Raises:
+        UsageError: naming which.
+    """
+    for name, value in (("draws", draws), ("seed", seed)):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
+            raise UsageError(f"--{name} is {value}: it must be a whole number, 0 or more")
 
 
 def half_samples(units: NDArray[np.int64], draws: int, seed: int) -> list[NDArray[np.int64]]:

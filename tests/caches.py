@@ -58,7 +58,13 @@ def make_cache(
     layout = {
         "identity": {"made": "for a test"},
         "request_sha256": "",
-        "model": {"name": model, "n_blocks": n_blocks},
+        "model": {
+            "name": model,
+            "class": "Tiny",
+            "n_blocks": n_blocks,
+            "blocks": "blocks",
+            "final_norm": None,
+        },
         "corpus": {"name": corpus, "sha256": "", "pairs": pairs, "notes": []},
         "rows": n,
         "layers": layers,

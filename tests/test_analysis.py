@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from layerscope.analysis import analyze
-from layerscope.errors import UsageError
-from layerscope.frames import METRIC_COLUMNS
+from layerscope.errors import MetricError, UsageError
+from layerscope.frames import METRIC_COLUMNS, read_frame, write_frame
 from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
 from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
+from layerscope.select import LayerSelector, pick_layers
 from tests.caches import make_cache
 
 SETS = [spec.name for spec in METRICS if spec.kind != "tokens"]
@@ -162,6 +165,12 @@ def test_progress_counts_every_layer_and_pooling(cache):
         ({"metrics": ["dataset_entrpy"]}, "did you mean 'dataset_entropy'"),
         ({"pooling": ["maen"]}, "no pooling 'maen': did you mean 'mean'"),
         ({"draws": -1}, "--draws is -1"),
+        ({"draws": 2.5}, "--draws is 2.5: it must be a whole number"),
+        ({"draws": "many"}, "--draws is many"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"workers": 0}, "workers is 0"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"metrics": [None]}, "expected names or MetricSpecs, got None"),
         ({"metrics": ["dime"], "pooling": []}, "nothing to compute"),
     ],
 )
@@ -515,3 +524,71 @@ def test_an_unknown_way_with_duplicates_is_refused(tmp_path):
     cache = make_cache(tmp_path / "c", {"mean/embed": np.eye(4, dtype=np.float32)}, n_blocks=1)
     with pytest.raises(UsageError, match="keep or drop"):
         analyze(cache, ["dataset_entropy"], duplicates="ignore")
+
+
+def test_a_path_and_one_name_will_do(cache):
+    frame = analyze(cache, ["dataset_entropy"], pooling=["mean"], draws=2)
+    same = analyze(str(cache.path), "dataset_entropy", pooling="mean", draws=np.int64(2), seed=np.int64(0))
+    pd.testing.assert_frame_equal(same, frame)
+    pd.testing.assert_frame_equal(
+        analyze(cache.path, get_metric("dataset_entropy"), pooling="mean", draws=2), frame
+    )
+    with pytest.raises(UsageError, match="path of one, got NoneType"):
+        analyze(None)
+
+
+def test_a_layer_is_found_by_any_whole_number(cache):
+    np.testing.assert_array_equal(cache.layer(np.int64(1)), cache.layer(1))
+    with pytest.raises(UsageError, match="layer 99 does not exist"):
+        cache.layer(np.int32(99))
+    with pytest.raises(UsageError, match=r"expected the name of a layer, got 1\.0"):
+        cache.layer(1.0)
+
+
+def own_metric(**changes):
+    return replace(get_metric("dataset_entropy"), name="mine", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"direction": "up"}, "metric 'mine': direction is 'up' .*higher, lower"),
+        ({"kind": "sample"}, "metric 'mine': kind is 'sample' .*did you mean 'samples'"),
+        ({"function": None}, "metric 'mine': its function is None"),
+    ],
+)
+def test_a_metric_of_ones_own_is_checked(changes, says):
+    with pytest.raises(UsageError, match=says):
+        own_metric(**changes)
+
+
+def test_two_metrics_of_one_name_are_refused(cache):
+    with pytest.raises(UsageError, match="two different metrics are called 'dime'"):
+        analyze(cache, ["dime", replace(own_metric(), name="dime")], draws=0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda x: x.no_such_thing, "AttributeError: .*no_such_thing"),
+        (lambda x: "much", "ValueError: .*much"),
+    ],
+)
+def test_a_metric_that_fails_is_named_with_its_place(cache, function, says, workers):
+    with pytest.raises(
+        MetricError, match=f"metric 'mine' failed at layer embed, pooling mean: {says}"
+    ) as caught:
+        analyze(cache, own_metric(function=function), draws=0, workers=workers)
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("direction", ["higher", "lower"])
+def test_the_frame_carries_the_direction_of_a_metric_of_ones_own(cache, direction, tmp_path):
+    frame = analyze(cache, own_metric(direction=direction), pooling="mean", draws=0)
+    assert set(frame["direction"]) == {direction}
+    back = read_frame(write_frame(frame, tmp_path / "m")[1], "metrics")
+    selector = LayerSelector("mine").fit(back)
+    assert selector.direction_ == direction
+    assert selector.value_ == (back["value"].max() if direction == "higher" else back["value"].min())
+    assert pick_layers(back)["direction"].iloc[0] == direction

@@ -584,3 +584,145 @@ def test_info_tells_what_there_is_of_an_unfinished_cache(run, tmp_path):
     assert code == 0
     assert "1 of 3 shards there" in out
     assert "the same 'layerscope extract' command again" in out
+
+
+@pytest.fixture
+def measured(run, tiny, pairs, tmp_path) -> Path:
+    """A cache with metrics and scores frames."""
+    cache = tmp_path / "cache"
+    assert run("extract", tiny, pairs, "-o", cache)[0] == 0
+    assert run("analyze", cache, "--draws", "5", "--metric", "dataset_entropy")[0] == 0
+    assert run("evaluate", "sts", cache, "--draws", "5")[0] == 0
+    return cache
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_no_output_replaces_a_file_of_another_kind(run, measured, pairs):
+    before = contents(measured.parent)
+    frames = measured / "frames"
+    for words in (
+        ["report", measured, "-o", measured / "manifest.json"],
+        ["report", measured, "-o", measured],
+        ["report", measured, "-o", measured / "report.pdf"],
+        ["analyze", measured, "-o", measured / "rows.parquet"],
+        ["analyze", measured, "-o", measured / "rows"],
+        ["analyze", measured, "-o", frames / "scores.parquet"],
+        ["analyze", measured, "-o", measured],
+        ["analyze", measured, "-o", pairs],
+        ["evaluate", "sts", measured, "-o", frames / "metrics.csv"],
+        ["select", frames / "metrics.parquet", "-o", frames / "metrics.parquet"],
+        ["select", frames / "metrics.csv", "-o", frames / "metrics"],
+    ):
+        code, _, err = run(*words)
+        assert code == 2, words
+        complaint(err)
+        assert contents(measured.parent) == before, words
+    (measured.parent / "page.html").write_text("bread, milk")
+    code, _, err = run("report", measured, "-o", measured.parent / "page.html")
+    assert code == 2
+    assert "something else than a page" in complaint(err)
+
+
+def test_a_former_output_is_replaced(run, measured, tmp_path):
+    for _ in range(2):
+        assert run("report", measured, "-o", tmp_path / "r.html")[0] == 0
+        assert run("select", measured)[0] == 0
+
+
+def test_next_steps_name_the_files_that_were_written(run, measured, tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "mine"
+    code, out, err = run("analyze", measured, "--draws", "0", "--metric", "uniformity", "-o", elsewhere)
+    assert code == 0, err
+    assert f"layerscope select {elsewhere}.parquet" in out
+    assert f"layerscope report {measured} --metrics {elsewhere}.parquet" in out
+    _, out, _ = run("analyze", measured, "--draws", "0", "--metric", "uniformity")
+    assert re.search(rf"layerscope report {measured}$", out, re.MULTILINE)
+    _, out, _ = run("evaluate", "sts", measured, "--draws", "0", "-o", tmp_path / "mine.csv")
+    assert f"--scores {tmp_path / 'mine.parquet'}" in out
+    scores = tmp_path / "mine.parquet"
+    _, out, _ = run("select", measured, "--scores", scores, "--criterion", "uniformity")
+    assert f"layerscope report {measured} --scores {scores} --criterion uniformity" in out
+
+
+def test_sts_says_how_many_pairs(run, measured):
+    code, out, err = run("evaluate", "sts", measured, "--draws", "0", "--task", "mine")
+    assert code == 0, err
+    assert "mine: 12 pairs" in out
+
+
+@pytest.mark.parametrize("column", ["tokens", "text_sha256", "pair"])
+def test_an_internal_column_is_no_human_score(column, run, measured):
+    code, _, err = run("evaluate", "sts", measured, "--score-column", column)
+    assert code == 2
+    assert f"'{column}' is layerscope's own" in complaint(err)
+    assert "score)" in complaint(err)
+
+
+@pytest.mark.parametrize(
+    ("frame", "column"), [("metrics", "model"), ("metrics", "corpus"), ("scores", "model")]
+)
+def test_a_report_of_frames_of_something_else_is_refused(frame, column, run, measured, tmp_path):
+    table = pd.read_parquet(measured / "frames" / f"{frame}.parquet")
+    name = table["model"].iloc[0] if column == "model" else "pairs"
+    table.assign(**{column: "another"}).to_parquet(tmp_path / "other.parquet")
+    code, _, err = run(
+        "report", measured, f"--{frame}", tmp_path / "other.parquet", "-o", tmp_path / "r.html"
+    )
+    assert code == 1
+    assert "another" in complaint(err)
+    assert name in complaint(err)
+    assert not (tmp_path / "r.html").exists()
+    if frame == "scores":
+        code, _, err = run("select", measured, "--scores", tmp_path / "other.parquet")
+        assert code == 1
+        assert "scores are of the model another" in complaint(err)
+
+
+@pytest.mark.parametrize("column", ["model", "corpus"])
+def test_frames_of_several_models_or_corpora_are_refused(column, run, measured, tmp_path):
+    table = pd.read_parquet(measured / "frames" / "metrics.parquet")
+    path = tmp_path / "two.parquet"
+    pd.concat([table, table.assign(**{column: "another"})]).to_parquet(path)
+    for words in (["select", path], ["report", measured, "--metrics", path, "-o", tmp_path / "r.html"]):
+        code, _, err = run(*words)
+        assert code == 1
+        assert f"several values of {column}" in complaint(err)
+        assert "another" in complaint(err)
+    assert not (tmp_path / "r.html").exists()
+    assert not (tmp_path / "picks.parquet").exists()
+
+
+def test_report_picks_by_another_criterion(run, measured, tmp_path):
+    assert run("analyze", measured, "--draws", "0", "--metric", "uniformity", "--metric", "curvature")[0] == 0
+    page = tmp_path / "r.html"
+    code, _, err = run("report", measured, "--criterion", "uniformity", "--direction", "higher", "-o", page)
+    assert code == 0, err
+    assert "higher is better" in page.read_text(encoding="utf-8")
+    page.unlink()
+    for options, says in (
+        (["--criterion", "uniformty"], "did you mean 'uniformity'"),
+        (["--criterion", "uniformity", "--direction", "up"], "choose higher or lower"),
+        (["--direction", "higher"], "--direction needs --criterion"),
+    ):
+        for words in (["report", measured, "-o", page], ["select", measured]):
+            code, _, err = run(*words, *options)
+            assert code == 2
+            assert says in complaint(err)
+    assert not page.exists()
+
+
+def test_a_metric_from_elsewhere_needs_its_direction(run, measured, tmp_path):
+    table = pd.read_csv(measured / "frames" / "metrics.csv").assign(metric="mine")
+    table.drop(columns="direction").to_csv(tmp_path / "mine.csv", index=False)
+    code, _, err = run("select", tmp_path / "mine.csv", "--criterion", "mine")
+    assert code == 2
+    assert "say --direction" in complaint(err)
+    words = ["select", tmp_path / "mine.csv", "--criterion", "mine", "--direction", "lower"]
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert "mine ↓" in out
+    table.to_csv(tmp_path / "known.csv", index=False)
+    assert "mine ↑" in run("select", tmp_path / "known.csv")[1]

@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 import torch
 
-from layerscope.cache import LayerCache, read_tensor
+from layerscope.cache import LayerCache
 from layerscope.errors import CacheError, ModelError, UsageError
 from layerscope.extraction import Listener, extract
 from layerscope.extraction import job as job_module
 from layerscope.models import find_model, load_model
+from layerscope.tensors import read_tensor
 from tests.tiny import CONFIGS, TEXTS, make_model, make_tokenizer
 
 POOLINGS = ["mean", "last", "first", "max", "weighted-mean"]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerscope.errors import CacheError, FrameError
+from layerscope.errors import CacheError, FrameError, UsageError
 from layerscope.frames import METRIC_COLUMNS, PICK_COLUMNS, SCORE_COLUMNS, as_frame, read_frame, write_frame
 
 LAYERS = ["embed", "block.2", "block.10", "norm"]
@@ -189,3 +189,84 @@ def test_a_frame_edited_by_hand_is_refused_with_the_row(column, value, message, 
     frame.to_csv(tmp_path / "m.csv", index=False)
     with pytest.raises(FrameError, match=message):
         read_frame(tmp_path / "m.csv", "metrics")
+
+
+# What is not written over
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("m.txt", r"ends in \.txt: .* name it m\.txt\.parquet"),
+        ("v1.2", r"name it v1\.2\.parquet"),
+        ("folder", r"is a folder: name a file in it, as .*folder.metrics\.parquet"),
+    ],
+)
+def test_a_name_that_is_none_of_a_frame_is_refused(name, says, tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=says):
+        write_frame(metrics_frame(), tmp_path / name)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_a_name_with_dots_keeps_them(tmp_path):
+    assert [path.name for path in write_frame(metrics_frame(), tmp_path / "v1.2.parquet")] == [
+        "v1.2.parquet",
+        "v1.2.csv",
+    ]
+
+
+@pytest.mark.parametrize("stands", ["scores", "picks", "rows", "text", "folder", "csv"])
+def test_a_file_of_another_kind_is_not_replaced(stands, tmp_path):
+    path = tmp_path / "m.parquet"
+    if stands == "scores":
+        write_frame(metrics_frame().rename(columns={"value": "score"}), path)
+    elif stands == "picks":
+        write_frame(metrics_frame().assign(criterion="dime", score=1.0), path)
+    elif stands == "rows":
+        pd.DataFrame({"row": [0, 1]}).to_parquet(path)
+    elif stands == "text":
+        path.write_text("mine")
+    elif stands == "folder":
+        path.with_suffix(".csv").mkdir()
+    else:
+        path.with_suffix(".csv").write_text("name,price\nbread,2\n")
+    before = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir() if entry.is_file()}
+    with pytest.raises(UsageError, match=r"m\.(parquet|csv) .*choose another name with -o"):
+        write_frame(metrics_frame(), tmp_path / "m")
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir() if entry.is_file()} == before
+
+
+def test_a_former_frame_of_the_same_kind_is_replaced(tmp_path):
+    write_frame(metrics_frame(), tmp_path / "m")
+    write_frame(metrics_frame().assign(value=7.0), tmp_path / "m.csv")
+    assert set(read_frame(tmp_path / "m.parquet", "metrics")["value"]) == {7.0}
+
+
+# Nonsense in a frame
+
+
+@pytest.mark.parametrize("column", ["layer", "layer_name", "depth", "pooling", "metric"])
+def test_a_row_that_does_not_say_of_what_it_is_is_named(column, tmp_path):
+    frame = metrics_frame().drop(columns="draws").astype({column: object})
+    frame.loc[2, column] = None
+    frame.to_csv(tmp_path / "m.csv", index=False)
+    with pytest.raises(FrameError, match=f"m.csv, row 3: the {column} is missing"):
+        read_frame(tmp_path / "m.csv", "metrics")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf")])
+def test_a_value_that_is_infinite_is_named(value, tmp_path):
+    frame = metrics_frame()
+    frame.loc[1:, "value"] = value
+    with pytest.raises(FrameError, match="row 2: the value is infinite"):
+        read_frame(write_frame(frame, tmp_path / "m")[0], "metrics")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_row_that_is_there_twice_is_named(suffix, tmp_path):
+    frame = pd.concat([metrics_frame(), metrics_frame().iloc[[1]].assign(value=9.0)], ignore_index=True)
+    write_frame(frame, tmp_path / "m")
+    with pytest.raises(FrameError, match=r"row 5: the same model, .*variant as in row 2"):
+        read_frame(tmp_path / f"m{suffix}", "metrics")

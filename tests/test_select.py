@@ -598,3 +598,23 @@ def test_costs_stand_beside_their_picks():
     assert list(found.columns) == [
         *picks.columns, "score", "best_layer_name", "best_score", "cost", "cost_low", "cost_high",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("criterion", [None, 3])
+def test_a_criterion_that_is_no_name_is_refused(criterion):
+    with pytest.raises(UsageError, match=f"criterion is {criterion}"):
+        LayerSelector(criterion).fit(metrics_frame([1.0, 2.0]))
+
+
+def test_what_is_no_frame_is_refused():
+    with pytest.raises(UsageError, match=r"expected a metrics frame, .* got NoneType"):
+        LayerSelector().fit(None)
+    with pytest.raises(FrameError, match=r"lacks the column\(s\) layer, layer_name"):
+        LayerSelector().fit(pd.DataFrame({"metric": ["dime"]}))
+
+
+def test_a_frame_that_contradicts_itself_in_direction_is_refused():
+    frame = metrics_frame([1.0, 2.0]).assign(direction=["higher", "lower"])
+    with pytest.raises(FrameError, match="'dataset_entropy' that higher, lower is better"):
+        LayerSelector().fit(frame)
+    assert LayerSelector(direction="lower").fit(frame).layer_ == "embed"

@@ -389,16 +389,38 @@ def test_a_corpus_of_single_texts_has_no_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"score_column": "gold"}, CorpusError, r"no column 'gold': extract with --score-column .*score\)"),
+        ({"score_column": "gold"}, CorpusError, r"no column 'gold': extract with --score-column .*score.*\)"),
         ({"scores": np.zeros(29)}, UsageError, r"one per pair \(30\), got shape \(29,\)"),
         ({"scores": np.zeros((30, 1))}, UsageError, r"got shape \(30, 1\)"),
         ({"scores": [NAN] * 29 + [1.0]}, CorpusError, "fewer than two scored pairs"),
         ({"pooling": ["maen"]}, UsageError, "no pooling 'maen': did you mean 'mean'"),
         ({"draws": -1}, UsageError, "--draws is -1"),
+        ({"draws": 1.5}, UsageError, "--draws is 1.5: it must be a whole number"),
+        ({"seed": -1}, UsageError, "--seed is -1"),
+        ({"pooling": []}, UsageError, "pooling is empty"),
+        ({"pooling": [None]}, UsageError, "expected the name of a pooling, got None"),
+        ({"scores": ["much"] * 30}, UsageError, "scores: expected numbers, one per pair"),
+        ({"scores": [1.0] * 29 + [np.inf]}, UsageError, "the score of pair 29 is infinite"),
+        ({"score_column": "undefined"}, UsageError, "'undefined' is layerscope's own"),
+        ({"score_column": "word"}, CorpusError, "'word' of .* holds no scores: that of pair 0 is 'a'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path, options, error, says):
     vectors, gold = draw_pairs()
-    cache = pairs_cache(tmp_path / "cache", {"embed": vectors}, gold)
+    cache = pairs_cache(
+        tmp_path / "cache",
+        {"embed": vectors},
+        gold,
+        columns={"score": np.repeat(gold, 2), "word": ["a"] * 60},
+    )
     with pytest.raises(error, match=says):
         evaluate_sts(cache, **options)
+
+
+def test_a_path_and_the_name_of_one_pooling_will_do(tmp_path):
+    vectors, gold = draw_pairs()
+    cache = pairs_cache(tmp_path / "cache", {"embed": vectors}, gold)
+    frame = evaluate_sts(cache, pooling=["mean"], draws=2)
+    pd.testing.assert_frame_equal(evaluate_sts(str(cache.path), pooling="mean", draws=np.int64(2)), frame)
+    with pytest.raises(UsageError, match="path of one, got list"):
+        evaluate_sts([1, 2])

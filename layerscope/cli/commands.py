@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from layerscope.cli import console
 from layerscope.errors import CacheError, UsageError, count_of
-from layerscope.frames import read_frame, write_frame
+from layerscope.frames import check_one, check_same_model, frame_files, read_frame, write_frame
+from layerscope.manifest import MANIFEST
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **options: Any) -> None:
@@ -56,6 +60,7 @@ def analyze(
     from layerscope.cache import LayerCache
 
     cache = LayerCache(cache_path)
+    target, _ = frame_files(output or _default(cache_path, "metrics"), "metrics")
     with console.progress("measuring layers") as advance:
         frame = run(
             cache,
@@ -69,35 +74,61 @@ def analyze(
     console.layer_figures(frame, cache.layers)
     for reason, names in frame[frame["value"].isna()].groupby("reason")["metric"].unique().items():
         console.note(f"no value for {', '.join(names)}: {reason}")
-    target = output or _frames(cache_path) / "metrics.parquet"
     console.wrote(write_frame(frame, target))
-    console.next_step(console.command("select", target), console.command("report", cache_path))
+    console.next_step(console.command("select", target), _report_command(cache_path, target))
 
 
-def _frames(cache_path: Path) -> Path:
-    return cache_path / "frames"
+def _default(cache_path: Path, kind: str) -> Path:
+    """Where a frame of a cache is where nothing else is said."""
+    return cache_path / "frames" / f"{kind}.parquet"
+
+
+def _report_command(cache_path: Path, metrics: Path, *options: str | Path) -> str:
+    """The report of these metrics, which are named where they are not in their usual place."""
+    is_usual = metrics == _default(cache_path, "metrics")
+    return console.command("report", cache_path, *(() if is_usual else ("--metrics", metrics)), *options)
+
+
+def _picks(
+    frame: pd.DataFrame, criteria: list[str] | None, direction: str | None, scores: pd.DataFrame | None
+) -> pd.DataFrame:
+    """Picks of one model and corpus, with what they cost where scores are given."""
+    from layerscope.select import pick_layers, with_costs
+
+    if direction is not None and direction not in ("higher", "lower"):
+        raise UsageError(f"--direction {direction}: choose higher or lower")
+    if direction is not None and not criteria:
+        raise UsageError("--direction needs --criterion: say whose direction it is")
+    check_one(frame, "the metrics frame")
+    if scores is not None:
+        check_same_model(frame, scores)
+    directions = dict.fromkeys(criteria or (), direction) if direction else None
+    picks = pick_layers(frame, criteria, directions)  # type: ignore[arg-type]
+    return picks if scores is None else with_costs(picks, scores)
+
+
+def _choice(criteria: list[str] | None, direction: str | None) -> list[str]:
+    """The options that choose criteria, to be given to the next command too."""
+    words = [word for name in criteria or () for word in ("--criterion", name)]
+    return [*words, *(("--direction", direction) if direction else ())]
 
 
 def select(
     metrics: Path, criteria: list[str] | None, direction: str | None, scores: Path | None, output: Path | None
 ) -> None:
     """``layerscope select``."""
-    from layerscope.select import pick_layers, with_costs
-
-    source = _frames(metrics) / "metrics.parquet" if metrics.is_dir() else metrics
+    source = _default(metrics, "metrics") if metrics.is_dir() else metrics
     frame = read_frame(source, "metrics")
-    if direction is not None and direction not in ("higher", "lower"):
-        raise UsageError(f"--direction {direction}: choose higher or lower")
-    chosen = criteria or list(dict.fromkeys(frame["metric"]))
-    directions = dict.fromkeys(chosen, direction) if direction else None
-    picks = pick_layers(frame, criteria, directions)  # type: ignore[arg-type]
-    if scores is not None:
-        picks = with_costs(picks, read_frame(scores, "scores"))
+    target, _ = frame_files(output or source.parent / "picks.parquet", "picks")
+    picks = _picks(frame, criteria, direction, read_frame(scores, "scores") if scores else None)
     console.pick_figures(picks)
-    target = output or source.parent / "picks.parquet"
     console.wrote(write_frame(picks, target))
-    if source.parent.name == "frames":
-        console.next_step(console.command("report", source.parent.parent))
+    cache_path = source.parent.parent
+    if source.parent.name == "frames" and (cache_path / MANIFEST).is_file():
+        rated: list[str | Path] = (
+            ["--scores", scores] if scores and scores != _default(cache_path, "scores") else []
+        )
+        console.next_step(_report_command(cache_path, source, *rated, *_choice(criteria, direction)))
 
 
 def evaluate_sts(
@@ -114,14 +145,16 @@ def evaluate_sts(
     from layerscope.evaluate.sts import evaluate_sts as run
 
     cache = LayerCache(cache_path)
+    target, _ = frame_files(output or _default(cache_path, "scores"), "scores")
     scores = run(cache, score_column=score_column, pooling=pooling, task=task, draws=draws, seed=seed)
     named = scores.assign(metric=scores["metric"] + " " + scores["variant"])
-    console.layer_figures(named, cache.layers, "score")
+    pairs = sorted({*scores["n"]})
+    counted = f"{pairs[0]:,}" + (f" to {pairs[-1]:,}" if len(pairs) > 1 else "")
+    console.layer_figures(named, cache.layers, "score", title=f"{scores['task'].iloc[0]}: {counted} pairs")
     for reason in scores.loc[scores["score"].isna(), "reason"].unique():
         console.note(f"no score for some layers: {reason}")
-    target = output or _frames(cache_path) / "scores.parquet"
     console.wrote(write_frame(scores, target))
-    metrics = _frames(cache_path) / "metrics.parquet"
+    metrics = _default(cache_path, "metrics")
     console.next_step(
         console.command("select", metrics, "--scores", target)
         if metrics.is_file()
@@ -129,20 +162,25 @@ def evaluate_sts(
     )
 
 
-def report(cache_path: Path, metrics: Path | None, scores: Path | None, output: Path) -> None:
+def report(
+    cache_path: Path,
+    metrics: Path | None,
+    scores: Path | None,
+    criteria: list[str] | None,
+    direction: str | None,
+    output: Path,
+) -> None:
     """``layerscope report``."""
     from layerscope.cache import LayerCache
-    from layerscope.report import write_cache_report
-    from layerscope.select import pick_layers, with_costs
+    from layerscope.report import report_file, write_cache_report
 
+    report_file(output)
     cache = LayerCache(cache_path)
-    frame = read_frame(metrics or _frames(cache_path) / "metrics.parquet", "metrics")
-    default = _frames(cache_path) / "scores.parquet"
+    frame = read_frame(metrics or _default(cache_path, "metrics"), "metrics")
+    default = _default(cache_path, "scores")
     source = scores or (default if default.is_file() else None)
     scored = read_frame(source, "scores") if source else None
-    picks = pick_layers(frame)
-    if scored is not None:
-        picks = with_costs(picks, scored)
+    picks = _picks(frame, criteria, direction, scored)
     console.wrote([write_cache_report(output, cache, metrics=frame, scores=scored, picks=picks)])
     console.next_step(f"open {output} in a browser")
 

@@ -373,12 +373,24 @@ def report(
             show_default=False,
         ),
     ] = None,
+    criterion: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metric to pick by, may be repeated; all by default.", metavar="NAME", show_default=False
+        ),
+    ] = None,
+    direction: Annotated[
+        str | None,
+        typer.Option(
+            help="higher or lower is better, for all criteria given.", metavar="WORD", show_default=False
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The HTML file to write.", metavar="FILE")
     ] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML report: the picks, curves, tables and where they come from."""
-    commands.report(cache, metrics, scores, output)
+    commands.report(cache, metrics, scores, criterion, direction, output)
 
 
 @app.command(short_help="Say what is in a cache.")

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from layerscope.cache import LayerCache
+from layerscope.cache import LayerCache, as_cache
 from layerscope.errors import CorpusError, UsageError, nearest
 from layerscope.frames import SCORE_COLUMNS, as_frame, not_finite
-from layerscope.resampling import interval
+from layerscope.resampling import check_draws, interval
 
 Resample = Literal["auto", "pairs", "texts"]
 VARIANTS = ("raw", "center")
 _REUSED = 4.0
+_OWN_COLUMNS = frozenset(
+    ("row", "text_sha256", "tokens", "kept_tokens", "sink_tokens", "truncated", "empty", "duplicate_of",
+     "undefined", "nonfinite", "pair", "side")
+)  # fmt: skip
 
 
 def evaluate_sts(
-    cache: LayerCache,
+    cache: LayerCache | str | Path,
     scores: ArrayLike | None = None,
     *,
     score_column: str = "score",
-    pooling: Sequence[str] | None = None,
+    pooling: str | Sequence[str] | None = None,
     task: str | None = None,
     draws: int = 500,
     seed: int = 0,
@@ -36,10 +41,10 @@ def evaluate_sts(
     finite has no value; the reason names the row.
 
     Args:
-        cache: of a corpus of pairs.
+        cache: of a corpus of pairs, or its path.
         scores: (pairs,) human scores; read from the cache's rows where not given.
         score_column: the column of the cache's rows that holds them.
-        pooling: which of the cache's poolings; all of them where not given.
+        pooling: which of the cache's poolings, one or several; all of them where not given.
         task: what to call it; the corpus' name where not given.
         draws: bootstrap samples for intervals; 0 for none.
         seed: of the bootstrap.
@@ -57,14 +62,17 @@ def evaluate_sts(
 
     Source: Agirre et al. 2012 to 2016 (SemEval STS); Spearman as in MTEB (Muennighoff et al. 2023).
     """
-    if draws < 0:
-        raise UsageError(f"--draws is {draws}: it must be 0 or more")
+    cache = as_cache(cache)
+    check_draws(draws, seed)
+    poolings = cache.chosen_poolings(pooling)
+    if not poolings:
+        raise UsageError("pooling is empty: name one, or leave it out for all of them")
     if resample not in get_args(Resample):
         raise UsageError(f"resample is '{resample}': {nearest(str(resample), get_args(Resample))}")
     gold = _gold_scores(cache, scores, score_column)
     weights = _bootstrap_weights(cache, gold, draws, seed, resample)
     records: list[dict[str, Any]] = []
-    for name in cache.poolings if pooling is None else list(pooling):
+    for name in poolings:
         for layer_name in cache.layers:
             vectors = np.asarray(cache.layer(layer_name, name), dtype=np.float64)
             broken = _broken_rows(cache, layer_name, vectors)
@@ -82,11 +90,11 @@ def _gold_scores(cache: LayerCache, scores: ArrayLike | None, column: str) -> ND
             f"the cache {cache.path} holds single texts, not pairs: extract with two --text-column options"
         )
     if scores is not None:
-        gold = np.asarray(scores, dtype=np.float64)
+        gold = _as_numbers(scores)
         if gold.shape != (cache.n_rows // 2,):
             raise UsageError(f"scores: expected one per pair ({cache.n_rows // 2}), got shape {gold.shape}")
     elif column in cache.rows.columns:
-        gold = cache.rows[column].to_numpy(dtype=np.float64)[::2]
+        gold = _column_scores(cache, column)
     else:
         raise CorpusError(
             f"the cache {cache.path} has no column '{column}': extract with --score-column NAME "
@@ -95,6 +103,35 @@ def _gold_scores(cache: LayerCache, scores: ArrayLike | None, column: str) -> ND
     if np.sum(np.isfinite(gold)) < 2:
         raise CorpusError(f"the cache {cache.path} has fewer than two scored pairs")
     return gold
+
+
+def _as_numbers(scores: ArrayLike) -> NDArray[np.float64]:
+    try:
+        gold = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"scores: expected numbers, one per pair ({error})") from error
+    if np.isinf(gold).any():
+        raise UsageError(f"scores: the score of pair {int(np.flatnonzero(np.isinf(gold))[0])} is infinite")
+    return gold
+
+
+def _column_scores(cache: LayerCache, column: str) -> NDArray[np.float64]:
+    """The scores of the pairs in one of the corpus' own columns, which must hold numbers."""
+    if column in _OWN_COLUMNS:
+        others = [name for name in cache.rows.columns if name not in _OWN_COLUMNS]
+        raise UsageError(
+            f"the column '{column}' is layerscope's own and no human score: name one of the corpus "
+            f"({', '.join(others) or 'it has none'})"
+        )
+    given = cache.rows[column].iloc[::2].reset_index(drop=True)
+    numbers = pd.to_numeric(given, errors="coerce").astype("float64")
+    bad = np.flatnonzero((numbers.isna() & given.notna()) | np.isinf(numbers))
+    if bad.size:
+        raise CorpusError(
+            f"the column '{column}' of {cache.path} holds no scores: that of pair {bad[0]} is "
+            f"'{given[int(bad[0])]}', not a number"
+        )
+    return np.asarray(numbers, dtype=np.float64)
 
 
 def _bootstrap_weights(

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from layerscope.cache import DamagedManifestError, LayerCache, find_manifest
+from layerscope.cache import LayerCache
 from layerscope.files import json_sha256
+from layerscope.manifest import DamagedManifestError, find_manifest
 
 
 def finished_cache(path: Path, request: dict[str, Any]) -> LayerCache | None:
@@ -24,8 +25,7 @@ def finished_cache(path: Path, request: dict[str, Any]) -> LayerCache | None:
         return None
     if manifest["request_sha256"] != json_sha256(request):
         return None
-    cache = LayerCache(path)
-    return None if cache.verify() else cache
+    return None if LayerCache(path, allow_partial=True).verify() else LayerCache(path)
 
 
 def tokenizer_identity(tokenizer: Any) -> str:

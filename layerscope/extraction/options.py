@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from layerscope.cache import DamagedManifestError, find_manifest
 from layerscope.errors import CacheError, UsageError, nearest
 from layerscope.extraction.content import TOKEN_METRICS
+from layerscope.manifest import DamagedManifestError, find_manifest
 from layerscope.models import DTYPES
 from layerscope.pooling import check_poolings
 from layerscope.tokens import SpecialTokens

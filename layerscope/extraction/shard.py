@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.cache import read_tensor
 from layerscope.extraction.content import Content
+from layerscope.tensors import read_tensor
 
 
 class Shard:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from layerscope.errors import UsageError, nearest
 
 Kind = Literal["tokens", "samples", "pair", "views"]
 Direction = Literal["higher", "lower"]
@@ -73,3 +75,16 @@ class MetricSpec:
     max_n: int | None = None
     seeded: bool = False
     batch: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UsageError(f"the name of a metric is {self.name!r}: give it a name")
+        for what, value, known in (("kind", self.kind, Kind), ("direction", self.direction, Direction)):
+            if value not in get_args(known):
+                raise UsageError(
+                    f"metric '{self.name}': {what} is {value!r} ({nearest(str(value), get_args(known))})"
+                )
+        if not callable(self.function):
+            raise UsageError(
+                f"metric '{self.name}': its function is {self.function!r}, which cannot be called"
+            )

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from layerscope.report.of_cache import write_cache_report, write_figures
-from layerscope.report.page import write_report
+from layerscope.report.page import report_file, write_report
 
-__all__ = ["write_cache_report", "write_figures", "write_report"]
+__all__ = ["report_file", "write_cache_report", "write_figures", "write_report"]

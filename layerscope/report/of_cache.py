@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.cache import LayerCache
+from layerscope.errors import FrameError, named
 from layerscope.metrics import METRICS
 from layerscope.plots import (
     plot_heatmap,
@@ -20,6 +21,7 @@ from layerscope.plots import (
 )
 from layerscope.plots.curves import figure_of
 from layerscope.report.page import write_report
+from layerscope.report.words import values_of
 
 LABELS = {spec.name: spec.label for spec in METRICS}
 READS = {spec.name: spec.reads for spec in METRICS}
@@ -46,7 +48,13 @@ def write_cache_report(
 
     Returns:
         ``path``.
+
+    Raises:
+        FrameError: the metrics are of another model or corpus, or the scores of another model.
     """
+    _check_source(cache, metrics, "metrics", {"model": cache.model, "corpus": cache.corpus})
+    if scores is not None:
+        _check_source(cache, scores, "scores", {"model": cache.model})
     return write_report(
         path,
         metrics=metrics,
@@ -58,6 +66,17 @@ def write_cache_report(
         labels=LABELS,
         descriptions=READS,
     )
+
+
+def _check_source(cache: LayerCache, frame: pd.DataFrame, what: str, expected: dict[str, str]) -> None:
+    """Refuse a frame that is not of this cache's model and corpus."""
+    for column, name in expected.items():
+        others = [other for other in values_of(frame, column) if other != name]
+        if others:
+            raise FrameError(
+                f"the {what} are of the {column} {named(others)}, the cache {cache.path} is of {name}: "
+                f"give {what} of the same {column}"
+            )
 
 
 def _provenance(cache: LayerCache, metrics: pd.DataFrame) -> dict[str, Any]:

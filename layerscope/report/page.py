@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.errors import count_of
+from layerscope.errors import UsageError, count_of
 from layerscope.files import make_folder, write_text
 from layerscope.plots.scores import score_label, score_name
 from layerscope.plots.series import check_columns
@@ -20,6 +20,7 @@ from layerscope.report.words import plain, values_of, without_unit
 if TYPE_CHECKING:
     import pandas as pd
 
+_START = 256  # bytes, enough to tell a page
 _LABELS = {"n_draws": "subsamples", "sinks": "sink tokens"}
 
 
@@ -58,8 +59,10 @@ def write_report(
 
     Raises:
         FrameError: the metrics frame has no rows or lacks a column.
+        UsageError: a folder, or a file that is no page, stands there, or its name does not end in .html.
         CacheError: the file cannot be written.
     """
+    target = report_file(path)
     check_columns(metrics, ("layer", "layer_name", "depth", "pooling", "metric", "value"), "metrics")
     facts = dict(provenance or {})
     scored = None if scores is None or scores.empty else scores
@@ -77,7 +80,6 @@ def write_report(
         provenance=[(_LABELS.get(name, name), _fact(name, value)) for name, value in facts.items()],
         commands=list(commands),
     )
-    target = Path(path)
     make_folder(target.parent)
     write_text(target, page)
     return target
@@ -98,6 +100,25 @@ def _score_phrase(scores: pd.DataFrame | None, labels: Mapping[str, str] | None)
 def _fact(name: str, value: object) -> str:
     places = sink_places(value) if name == "sinks" else ""
     return places or plain(value)
+
+
+def report_file(path: str | Path) -> Path:
+    """``path``, where a report may be written there.
+
+    Raises:
+        UsageError: it is a folder, has another ending, or holds something else than a page.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder: name a file in it, as {target / 'report.html'}")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{target} does not end in .html: name it {target.stem}.html")
+    if target.is_file():
+        with target.open("rb") as stream:
+            start = stream.read(_START)
+        if start and not start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            raise UsageError(f"{target} holds something else than a page: choose another name with -o")
+    return target
 
 
 def _template() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from layerscope.errors import FrameError, UsageError, nearest
+from layerscope.errors import FrameError, UsageError, named, nearest
 from layerscope.metrics import METRICS
 from layerscope.resampling import interval
 
@@ -19,6 +19,7 @@ FEWEST_TEXTS = 20
 """With fewer, halves of the texts agree by accident as often as not: nothing is said about certainty."""
 _TIE = 1e-9
 
+_NEEDED = ("layer", "layer_name", "depth", "pooling", "metric", "value")
 _PREFERRED = ("mean-nosink", "tokens-nosink")
 
 
@@ -29,7 +30,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
 
     Args:
         criterion: name of a metric in the frame.
-        direction: ``higher`` or ``lower``; the metric's own where not given.
+        direction: ``higher`` or ``lower``; what the frame says, or the metric's own, where not given.
         pooling: which pooling to choose within; where not given and there are several, the one
             without attention sinks, else the first in the frame.
         variant: which recipe of the metric, where the frame has several.
@@ -87,7 +88,8 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             FrameError: no layer has a value, all have the same, or the frame holds several models or
                 corpora.
         """
-        self.direction_ = self._direction()
+        self._check_options(frame)
+        self.direction_ = self._direction(frame)
         candidates = self._candidates(frame)
         self.pooling_ = str(candidates["pooling"].iloc[0])
         self.variant_ = labels(candidates, "variant").iloc[0] if "variant" in candidates else ""
@@ -111,16 +113,36 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         self.clear_ = bool((low > 0 or high < 0) and self.support_ > 0.5)
         return self
 
-    def _direction(self) -> Direction:
+    def _check_options(self, frame: object) -> None:
+        if not isinstance(self.criterion, str):
+            raise UsageError(f"criterion is {self.criterion!r}: it must be the name of a metric")
+        if not isinstance(frame, pd.DataFrame):
+            raise UsageError(f"expected a metrics frame, as analyze returns it, got {type(frame).__name__}")
+        missing = [column for column in _NEEDED if column not in frame]
+        if missing:
+            raise FrameError(f"this is no metrics frame: it lacks the column(s) {', '.join(missing)}")
+
+    def _direction(self, frame: pd.DataFrame) -> Direction:
+        """The one asked for, else the frame's, else the metric's own."""
         if self.direction is not None:
             if self.direction not in ("higher", "lower"):
                 raise UsageError(f"direction is '{self.direction}': it must be higher or lower")
             return self.direction
+        if "direction" in frame:
+            stated = frame.loc[frame["metric"] == self.criterion, "direction"].dropna().unique().tolist()
+            if stated in (["higher"], ["lower"]):
+                return cast("Direction", stated[0])
+            if stated:
+                raise FrameError(
+                    f"the frame says of '{self.criterion}' that {named(stated)} is better: "
+                    "it must be higher or lower"
+                )
         for spec in METRICS:
             if spec.name == self.criterion:
                 return spec.direction
         raise UsageError(
-            f"which end of '{self.criterion}' is better is not known: give direction=, or a metric that is "
+            f"which end of '{self.criterion}' is better is not known: "
+            "say --direction (direction= in Python), or take a metric that is "
             f"({nearest(self.criterion, [spec.name for spec in METRICS])})"
         )
 
