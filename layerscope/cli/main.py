@@ -283,11 +283,14 @@ def report(
     ] = None,
     criterion: Annotated[
         list[str] | None,
-        typer.Option(help="Metric to pick by, may be repeated; all by default.", show_default=False),
+        typer.Option(
+            help="Metric whose pick comes first, may be repeated; dataset_entropy by default.",
+            show_default=False,
+        ),
     ] = None,
     direction: Annotated[
         str | None,
-        typer.Option(help="higher or lower is better, for all criteria given.", show_default=False),
+        typer.Option(help="higher or lower is better, for the criteria given.", show_default=False),
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path(
         "report.html"
