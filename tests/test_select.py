@@ -618,3 +618,15 @@ def test_a_frame_that_contradicts_itself_in_direction_is_refused():
     with pytest.raises(FrameError, match="'dataset_entropy' that higher, lower is better"):
         LayerSelector().fit(frame)
     assert LayerSelector(direction="lower").fit(frame).layer_ == "embed"
+
+
+def test_named_criteria_come_before_the_others_and_one_of_unknown_direction_has_a_reason():
+    names = ("dataset_entropy", "uniformity", "mine")
+    frame = pd.concat([metrics_frame([1.0, 2.0], metric=name) for name in names])
+    picks = pick_layers(frame, ["uniformity"], {"uniformity": "higher"}, others=True)
+    picks = picks[picks["kind"] == "criterion"]
+    assert picks["criterion"].tolist() == ["uniformity", "dataset_entropy", "mine"]
+    assert picks["layer_name"].isna().tolist() == [False, False, True]
+    assert "which end of 'mine' is better is not known" in picks["reason"].iloc[2]
+    with pytest.raises(UsageError, match="which end of 'mine'"):
+        pick_layers(frame, ["mine"])

@@ -90,7 +90,12 @@ def _report_command(cache_path: Path, metrics: Path, *options: str | Path) -> st
 
 
 def _picks(
-    frame: pd.DataFrame, criteria: list[str] | None, direction: str | None, scores: pd.DataFrame | None
+    frame: pd.DataFrame,
+    criteria: list[str] | None,
+    direction: str | None,
+    scores: pd.DataFrame | None,
+    *,
+    others: bool = False,
 ) -> pd.DataFrame:
     """Picks of one model and corpus, with what they cost where scores are given."""
     from layerscope.select import pick_layers, with_costs
@@ -103,7 +108,7 @@ def _picks(
     if scores is not None:
         check_same_model(frame, scores)
     directions = dict.fromkeys(criteria or (), direction) if direction else None
-    picks = pick_layers(frame, criteria, directions)  # type: ignore[arg-type]
+    picks = pick_layers(frame, criteria, directions, others=others)  # type: ignore[arg-type]
     return picks if scores is None else with_costs(picks, scores)
 
 
@@ -180,7 +185,7 @@ def report(
     default = _default(cache_path, "scores")
     source = scores or (default if default.is_file() else None)
     scored = read_frame(source, "scores") if source else None
-    picks = _picks(frame, criteria, direction, scored)
+    picks = _picks(frame, criteria, direction, scored, others=True)
     console.wrote([write_cache_report(output, cache, metrics=frame, scores=scored, picks=picks)])
     console.next_step(f"open {output} in a browser")
 

@@ -376,13 +376,15 @@ def report(
     criterion: Annotated[
         list[str] | None,
         typer.Option(
-            help="Metric to pick by, may be repeated; all by default.", metavar="NAME", show_default=False
+            help="Metric whose pick comes first, may be repeated; dataset_entropy by default.",
+            metavar="NAME",
+            show_default=False,
         ),
     ] = None,
     direction: Annotated[
         str | None,
         typer.Option(
-            help="higher or lower is better, for all criteria given.", metavar="WORD", show_default=False
+            help="higher or lower is better, for the criteria given.", metavar="WORD", show_default=False
         ),
     ] = None,
     output: Annotated[

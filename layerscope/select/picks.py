@@ -20,6 +20,8 @@ def pick_layers(
     frame: pd.DataFrame,
     criteria: Sequence[str] | None = None,
     directions: Mapping[str, Direction] | None = None,
+    *,
+    others: bool = False,
 ) -> pd.DataFrame:
     """Pick a layer by every criterion within every pooling, and by depth alone for comparison.
 
@@ -28,30 +30,33 @@ def pick_layers(
         criteria: names of metrics, the decisive one first; where not given all that the frame has,
             with ``DEFAULT_CRITERION`` first.
         directions: by criterion, where it shall not be the metric's own.
+        others: pick by the frame's other metrics too, after those of ``criteria``.
 
     Returns:
         A frame with the columns ``PICK_COLUMNS``. A criterion with no value at any layer has no
-        ``layer_name``, and a ``reason``.
+        ``layer_name``, and a ``reason``; so has one that was not named and whose better end is not known.
 
     Raises:
         UsageError: a criterion that the frame does not hold.
     """
     known = list(dict.fromkeys(frame["metric"]))
-    chosen = list(dict.fromkeys(criteria or sorted(known, key=lambda name: name != DEFAULT_CRITERION)))
-    for name in chosen:
+    named = list(dict.fromkeys(criteria or ()))
+    for name in named:
         if name not in known:
             raise UsageError(f"the frame holds no metric '{name}': {nearest(name, known)}")
+    rest = sorted(known, key=lambda name: name != DEFAULT_CRITERION) if others or not named else []
+    chosen = list(dict.fromkeys([*named, *rest]))
     records: list[dict[str, Any]] = []
     keys = [key for key in ("model", "corpus") if key in frame]
     for names, group in frame.groupby(keys, sort=False, dropna=False) if keys else [((), frame)]:
         place = dict(zip(keys, names, strict=True))
-        records += [place | record for record in _criteria(group, chosen, directions or {})]
+        records += [place | record for record in _criteria(group, chosen, named, directions or {})]
         records += [place | record for record in _baselines(group)]
     return as_frame(records, PICK_COLUMNS)
 
 
 def _criteria(
-    group: pd.DataFrame, criteria: list[str], directions: Mapping[str, Direction]
+    group: pd.DataFrame, criteria: list[str], named: list[str], directions: Mapping[str, Direction]
 ) -> list[dict[str, Any]]:
     records = []
     for criterion in criteria:
@@ -62,7 +67,9 @@ def _criteria(
                 selector = LayerSelector(criterion, directions.get(criterion), pooling, variant)
                 try:
                     records.append(selector.fit(within).as_record())
-                except FrameError as error:
+                except (FrameError, UsageError) as error:
+                    if criterion in named and isinstance(error, UsageError):
+                        raise
                     records.append(
                         {"kind": "criterion", "criterion": criterion, "metric": criterion, "pooling": pooling,
                          "variant": variant, "clear": False, "reason": str(error)}
