@@ -18,7 +18,7 @@ from layerscope.metrics import (
     spectral,
     uniformity,
 )
-from layerscope.metrics.spec import MetricSpec, Undefined
+from layerscope.metrics.spec import KINDS, MetricSpec, Undefined
 
 METRICS: tuple[MetricSpec, ...] = (
     prompt_entropy.SPEC,
@@ -33,7 +33,7 @@ METRICS: tuple[MetricSpec, ...] = (
     dime.SPEC,
 )
 
-__all__ = ["METRICS", "MetricSpec", "Undefined", "get_metric"]
+__all__ = ["KINDS", "METRICS", "MetricSpec", "Undefined", "get_metric"]
 
 
 def get_metric(name: str) -> MetricSpec:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from layerscope.metrics.checks import check_pair, check_positive
 from layerscope.metrics.rows import prepared_blocks
 from layerscope.metrics.spec import MetricSpec
+from layerscope.metrics.streams import Blocks, check_blocks
 
 
 def alignment(X: npt.ArrayLike, Y: npt.ArrayLike, alpha: float = 2.0) -> float:
@@ -31,10 +32,30 @@ def alignment(X: npt.ArrayLike, Y: npt.ArrayLike, alpha: float = 2.0) -> float:
     """
     X, Y = check_pair(X, Y)
     check_positive(alpha, "alpha")
+    return _mean_distance(Blocks.of(X), Blocks.of(Y), alpha)
+
+
+def alignment_of_blocks(X: Blocks, Y: Blocks) -> float:
+    """``alignment`` (alpha = 2) of two streams of rows.
+
+    Args:
+        X: n first views of width d.
+        Y: n second views, row i of the same sample as row i of ``X``.
+
+    Raises:
+        Undefined: as ``alignment``.
+    """
+    check_blocks(X)
+    check_blocks(Y)
+    return _mean_distance(X, Y, 2.0)
+
+
+def _mean_distance(X: Blocks, Y: Blocks, alpha: float) -> float:
     total = 0.0
-    for x, y in zip(prepared_blocks(X, "unit"), prepared_blocks(Y, "unit"), strict=True):
+    firsts, seconds = (prepared_blocks(stream, "unit", block=X.block) for stream in (X, Y))
+    for x, y in zip(firsts, seconds, strict=True):
         total += float((np.linalg.norm(x - y, axis=1) ** alpha).sum())
-    return total / len(X)
+    return total / X.n
 
 
 def _bounds(n: int, d: int) -> tuple[float, float]:
@@ -54,4 +75,5 @@ SPEC = MetricSpec(
     formula="mean ‖x_i - y_i‖², rows of unit norm",
     reads="0 when the two views of every text coincide, 2 when they are unrelated.",
     source="Wang & Isola 2020",
+    of_blocks=alignment_of_blocks,
 )

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.metrics.checks import check_rows
-from layerscope.metrics.rows import FloatArray, binary_scale, unit_rows
+from layerscope.metrics.rows import binary_scale, unit_rows
 from layerscope.metrics.spec import MetricSpec, Undefined
+from layerscope.metrics.streams import FloatArray
 from layerscope.metrics.token_batch import compact_tokens, scale_prompts, select_tokens
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from layerscope.errors import UsageError
 from layerscope.metrics.checks import check_pair, check_positive
-from layerscope.metrics.rows import FloatArray, RowRecipe, check_recipe, prepare
+from layerscope.metrics.rows import RowRecipe, check_recipe, prepare
 from layerscope.metrics.spec import MetricSpec
 from layerscope.metrics.spectral import gram_entropy
+from layerscope.metrics.streams import FloatArray
 
 
 def dime(

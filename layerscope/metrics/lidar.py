@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from layerscope.errors import UsageError
-from layerscope.metrics.checks import check_numbers, check_rows
-from layerscope.metrics.rows import EPS, FloatArray, RowRecipe, prepare
+from layerscope.metrics.checks import Array, check_numbers, check_rows, largest_entry
+from layerscope.metrics.rows import (
+    EPS,
+    RowRecipe,
+    binary_scale,
+    check_recipe,
+    power_of_two,
+    prepared_blocks,
+)
 from layerscope.metrics.spec import MetricSpec, Undefined
 from layerscope.metrics.spectral import gram_entropy
+from layerscope.metrics.streams import Blocks, FloatArray, check_blocks
+
+_ROWS = 2048  # rows of a block: what the caches of a processor hold
 
 
 def lidar(V: npt.ArrayLike, delta: float = 1e-4, rows: RowRecipe = "unit") -> float:
@@ -66,40 +77,99 @@ def lidar_log(V: npt.ArrayLike, delta: float = 1e-4, rows: RowRecipe = "unit") -
     """
     if not delta >= 0:
         raise UsageError(f"delta: expected a number of at least 0, got {delta}")
-    between, within = _scatter(_check_views(V, rows))
-    try:
-        root = cholesky(within.T @ within + delta * np.eye(within.shape[1]), lower=True)
-    except LinAlgError as error:
-        raise Undefined("singular within-class covariance") from error
-    discriminant = solve_triangular(root, between.T, lower=True)
-    n, d = between.shape
-    return gram_entropy(discriminant.T @ discriminant if n <= d else discriminant @ discriminant.T)
+    check_recipe(rows)
+    array = _check_views(V)
+    check_rows(array.reshape(-1, array.shape[2]), "V")
+    blocks = Blocks.of(array, max(1, _ROWS // array.shape[1]))
+    scale = binary_scale(array) if rows.endswith("unit") else 1.0  # delta is in the units of the rows
+    return _log_directions(blocks, delta, rows, scale)
 
 
-def _check_views(V: npt.ArrayLike, rows: RowRecipe) -> FloatArray:
-    """Prepared views ``(n, a, d)``."""
+def lidar_of_blocks(views: Blocks) -> float:
+    """``lidar`` (delta = 1e-4, unit rows) of a stream of samples.
+
+    Args:
+        views: n samples in blocks ``(b, a, d)``, read four times.
+
+    Raises:
+        Undefined: as ``lidar``.
+    """
+    first = next(iter(views), None)
+    if first is None:
+        raise Undefined("fewer than 2 samples")
+    _check_views(np.empty((views.n, *first.shape[1:])) if views.n < 2 else first[:1].repeat(2, axis=0))
+    scale = power_of_two(check_blocks(_as_rows(views, first.shape[1])))
+    return math.exp(_log_directions(views, 1e-4, "unit", scale))
+
+
+def _check_views(V: npt.ArrayLike) -> Array:
+    """An array of views ``(n, a, d)``, its numbers as they are."""
     array = np.asarray(V)
     if array.ndim != 3 or array.shape[2] == 0:
         raise UsageError(f"V: expected views of shape (n, a, d), got shape {array.shape}")
     check_numbers(array, "V")
-    n, a, d = array.shape
-    if n < 2:
+    if len(array) < 2:
         raise Undefined("fewer than 2 samples")
-    if a < 2:
+    if array.shape[1] < 2:
         raise Undefined("fewer than 2 views")
-    return prepare(check_rows(array.reshape(n * a, d), "V"), rows).reshape(n, a, d)
+    return array
 
 
-def _scatter(V: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Factors ``(n, d)`` and ``(n·a, d)`` whose squares are the covariances between and within classes."""
-    n, a, d = V.shape
-    shifted = V - V[0, 0]
-    means = shifted.mean(axis=1)
-    between = means - means.mean(axis=0)
-    within = (shifted - means[:, None]).reshape(n * a, d)
-    if np.abs(between).max() <= n * a * EPS * np.abs(shifted).max():
+def _as_rows(views: Blocks, a: int) -> Blocks:
+    """Every view of every sample as a row of its own."""
+    return Blocks(
+        lambda: (part.reshape(-1, views.d) for part in views), views.n * a, views.d, block=views.block * a
+    )
+
+
+def _log_directions(views: Blocks, delta: float, rows: RowRecipe, scale: float) -> float:
+    a = next(iter(views)).shape[1]
+    flat = _as_rows(views, a)
+
+    def prepared() -> Iterator[FloatArray]:
+        return (part.reshape(-1, a, views.d) for part in prepared_blocks(flat, rows, scale=scale))
+
+    between, within = _scatter(prepared, views.n, a, views.d)
+    try:
+        root = cholesky(within + delta * np.eye(views.d), lower=True)
+    except LinAlgError as error:
+        raise Undefined("singular within-class covariance") from error
+    discriminant = solve_triangular(root, between.T, lower=True)
+    if views.n <= views.d:
+        return gram_entropy(discriminant.T @ discriminant)
+    whitened = solve_triangular(root, discriminant.T, lower=True)
+    return gram_entropy((whitened + whitened.T) / 2)
+
+
+def _scatter(
+    prepared: Callable[[], Iterator[FloatArray]], n: int, a: int, d: int
+) -> tuple[FloatArray, FloatArray]:
+    """Covariances between and within classes, ``(d, d)``; where n ≤ d a factor ``(n, d)`` of the first."""
+    within, total = np.zeros((d, d)), np.zeros(d)
+    origin: FloatArray | None = None
+    largest = 0.0
+    for part in prepared():
+        origin = part[0, 0].copy() if origin is None else origin
+        np.subtract(part, origin, out=part)
+        largest = max(largest, largest_entry(part))
+        means = part.mean(axis=1)
+        total += means.sum(axis=0)
+        np.subtract(part, means[:, None], out=part)
+        flat = part.reshape(-1, d)
+        within += flat.T @ flat
+    assert origin is not None  # checked: there are samples
+    grand, spread = total / n, 0.0
+    factors, between = [], np.zeros((d, d))
+    for part in prepared():
+        centred = part.mean(axis=1) - origin - grand
+        spread = max(spread, largest_entry(centred))
+        if n <= d:
+            factors.append(centred)
+        else:
+            between += centred.T @ centred
+    if spread <= n * a * EPS * largest:
         raise Undefined("zero trace")
-    return between / math.sqrt(n), within / math.sqrt(n * a)
+    return (np.concatenate(factors) / math.sqrt(n) if factors else between / n), within / (n * a)
 
 
 def _bounds(n: int, d: int) -> tuple[float, float]:
@@ -121,4 +191,5 @@ SPEC = MetricSpec(
     formula="exp(-Σ p ln p), p = λ / Σλ, Σ_b u = λ (Σ_w + δI) u, classes = samples, members = views",
     reads="About how many directions tell texts apart beyond what views of one text differ by.",
     source="Thilak et al. 2024",
+    of_blocks=lidar_of_blocks,
 )

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from layerscope.errors import UsageError, nearest
 from layerscope.metrics.checks import Array, largest_entry
+from layerscope.metrics.streams import BLOCK, Blocks, FloatArray
 
-FloatArray = npt.NDArray[np.float64]
 RowRecipe = Literal["raw", "center", "unit", "center-unit"]
 
 EPS = float(np.finfo(np.float64).eps)
-BLOCK = 8192
 
 
 def check_recipe(rows: str) -> None:
@@ -44,7 +42,15 @@ def binary_scale(Z: Array) -> float:
     >>> binary_scale(np.array([[0.75, -5.0]]))
     4.0
     """
-    peak = largest_entry(Z)
+    return power_of_two(largest_entry(Z))
+
+
+def power_of_two(peak: float) -> float:
+    """The largest power of two that is not above ``peak``, 1 for 0.
+
+    >>> power_of_two(5.0)
+    4.0
+    """
     return math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak > 0 else 1.0
 
 
@@ -89,15 +95,15 @@ def prepare(Z: Array, rows: RowRecipe) -> FloatArray:
 
 
 def prepared_blocks(
-    Z: Array, rows: RowRecipe, *, scale: float = 1.0, block: int = BLOCK
+    Z: Array | Blocks, rows: RowRecipe, *, scale: float = 1.0, block: int | None = None
 ) -> Iterator[FloatArray]:
     """The rows of ``Z`` after ``rows``, block by block.
 
     Args:
-        Z: ``(n, d)``, checked.
+        Z: ``(n, d)`` rows, checked: an array, or a stream that is read once more where a recipe centres.
         rows: the recipe.
         scale: all entries are divided by it first, so that their squares stay within range.
-        block: rows at a time.
+        block: rows at a time; the stream's own where not given.
 
     Yields:
         New float64 arrays of at most ``block`` rows, in order.
@@ -106,15 +112,16 @@ def prepared_blocks(
     [(2, 3), (1, 3)]
     """
     check_recipe(rows)
-    centre = _find_centre(Z, scale, block) if rows.startswith("center") else None
-    for start in range(0, len(Z), block):
-        part = _upcast(Z[start : start + block], scale)
+    stream = Z.resized(block or Z.block) if isinstance(Z, Blocks) else Blocks.of(Z, block or BLOCK)
+    centre = _find_centre(stream, scale) if rows.startswith("center") else None
+    for part in stream:
+        np.divide(part, scale, out=part)
         if centre is not None:
-            part -= centre.first
-            part -= centre.mean
-        if rows.endswith("unit"):
-            part = unit_rows(part, centre.roundoff if centre is not None else 0.0)
-        yield part
+            np.subtract(part, centre.first, out=part)
+            np.subtract(part, centre.mean, out=part)
+        yield (
+            unit_rows(part, centre.roundoff if centre is not None else 0.0) if rows.endswith("unit") else part
+        )
 
 
 @dataclass(frozen=True)
@@ -129,17 +136,15 @@ class _Centre:
     roundoff: float
 
 
-def _find_centre(Z: Array, scale: float, block: int) -> _Centre:
-    first = _upcast(Z[0], scale)
-    total = np.zeros_like(first)
+def _find_centre(stream: Blocks, scale: float) -> _Centre:
+    first: FloatArray | None = None
+    total = np.zeros(stream.d)
     longest = 0.0
-    for start in range(0, len(Z), block):
-        shifted = _upcast(Z[start : start + block], scale) - first
-        total += shifted.sum(axis=0)
-        longest = max(longest, float(np.einsum("ij,ij->i", shifted, shifted).max()))
-    return _Centre(first, total / len(Z), len(Z) * EPS * math.sqrt(longest))
-
-
-def _upcast(Z: Array, scale: float) -> FloatArray:
-    part: FloatArray = np.divide(Z, scale, dtype=np.float64)
-    return part
+    for part in stream:
+        np.divide(part, scale, out=part)
+        first = part[0].copy() if first is None else first
+        np.subtract(part, first, out=part)
+        total += part.sum(axis=0)
+        longest = max(longest, float(np.einsum("ij,ij->i", part, part).max()))
+    assert first is not None  # checked: there are rows
+    return _Centre(first, total / stream.n, stream.n * EPS * math.sqrt(longest))

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from layerscope.errors import UsageError, nearest
 
-Kind = Literal["tokens", "samples", "pair", "views"]
+if TYPE_CHECKING:
+    from layerscope.metrics.rows import RowRecipe
+    from layerscope.metrics.spectral import Spectrum
+
+Kind = Literal["tokens", "samples", "pair", "views", "layer_pair"]
+KINDS: dict[Kind, str] = {
+    "tokens": "token states of one text (T, d), averaged over texts",
+    "samples": "pooled embeddings (n, d)",
+    "pair": "two views of each sample, each (n, d)",
+    "views": "all views of each sample (n, views, d)",
+    "layer_pair": "the same samples at two layers, (n, d) and (n, d')",
+}
 Direction = Literal["higher", "lower"]
 Invariance = Literal[
     "orthogonal",  # one rotation or reflection of all rows
@@ -58,6 +69,14 @@ class MetricSpec:
         max_n: rows above which the driver takes a stated, seeded subsample; None where there is no limit.
         seeded: whether the function draws random numbers and takes ``seed=``.
         batch: for tokens, the same metric over a padded batch of torch tensors, ``(states, mask)``.
+        of_spectrum: for samples, the same value from a decomposition that several metrics share; it may
+            raise ``Undefined`` too.
+        rows: the recipe whose spectrum ``of_spectrum`` takes; None where there is no ``of_spectrum``.
+        of_blocks: the same value from streams of blocks of rows (``layerscope.metrics.streams.Blocks``), one
+            stream for samples, two for a pair, one of ``(b, a, d)`` blocks for views; None where the
+            metric needs all rows at once.
+        derived_from: the metric that this one is a function of, so that the work is done once.
+        derive: its value from that metric's value and n.
     """
 
     name: str
@@ -75,6 +94,11 @@ class MetricSpec:
     max_n: int | None = None
     seeded: bool = False
     batch: Callable[..., Any] | None = None
+    of_spectrum: Callable[[Spectrum], float] | None = None
+    rows: RowRecipe | None = None
+    of_blocks: Callable[..., float] | None = None
+    derived_from: str | None = None
+    derive: Callable[[float, int], float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -11,10 +13,94 @@ from scipy.special import entr, logsumexp
 
 from layerscope.errors import UsageError, nearest
 from layerscope.metrics.checks import Array, check_positive, check_rows
-from layerscope.metrics.rows import EPS, FloatArray, RowRecipe, binary_scale, prepared_blocks
+from layerscope.metrics.eigen import eigvalsh
+from layerscope.metrics.rows import EPS, RowRecipe, binary_scale, power_of_two, prepared_blocks
 from layerscope.metrics.spec import MetricSpec, Undefined
+from layerscope.metrics.streams import Blocks, FloatArray, check_blocks
 
 Normalization = Literal["raw", "logn", "logd", "max"]
+_SQUARE_ROOT_IS_SAFE = 1e-8
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """One decomposition of a set of rows under one recipe, from which all spectral metrics are read.
+
+    Attributes:
+        p: ``(min(n, d),)`` eigenvalues of ``K = Z Zᵀ / tr(Z Zᵀ)``, descending, summing to 1; values below
+            round-off are 0.
+        n: rows.
+        d: width.
+        exact_q: the singular shares from the rows themselves, for spectra so steep that square roots of
+            eigenvalues have lost digits.
+    """
+
+    p: FloatArray
+    n: int
+    d: int
+    exact_q: Callable[[], FloatArray] = field(repr=False, compare=False)
+    is_centred: bool = False
+
+    @property
+    def q(self) -> FloatArray:
+        """Shares ``σ / Σσ`` of the singular values, ``(min(n, d),)``, descending.
+
+        Square roots of the eigenvalues where those are far above round-off (one zero is what centring
+        leaves where n ≤ d), otherwise a decomposition of the rows.
+        """
+        m = len(self.p) - (1 if self.is_centred and self.n <= self.d else 0)
+        if m > 0 and self.p[m - 1] > _SQUARE_ROOT_IS_SAFE * self.p[0]:
+            roots = np.sqrt(self.p)
+            return np.asarray(roots / roots.sum())
+        return self.exact_q()
+
+
+def decompose(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> Spectrum:
+    """The spectrum of ``Z``, once for all metrics that are read from it.
+
+    Args:
+        Z: ``(n, d)`` rows.
+        rows: what is done to the rows first.
+
+    Raises:
+        Undefined: as ``spectrum``.
+
+    >>> decompose([[3.0, 4.0], [-4.0, 3.0]], rows="raw").q
+    array([0.5, 0.5])
+    """
+    array = check_rows(Z)
+    return _decompose(array, rows, binary_scale(array))
+
+
+def spectrum_of_blocks(blocks: Blocks, rows: RowRecipe = "center-unit") -> Spectrum:
+    """``decompose`` of a stream of rows, with memory for a block and a ``(d, d)`` matrix.
+
+    Args:
+        blocks: n rows of width d, read three times, or four where singular values are needed.
+        rows: what is done to the rows first.
+
+    Raises:
+        Undefined: as ``spectrum``.
+
+    >>> rows = np.array([[3.0, 4.0], [-4.0, 3.0]])
+    >>> spectrum_of_blocks(Blocks.of(rows, block=1), rows="raw").p
+    array([0.5, 0.5])
+    """
+    scale = power_of_two(check_blocks(blocks))
+    if blocks.n <= blocks.d:
+        return decompose(blocks.joined(), rows)
+    return _decompose(blocks, rows, scale)
+
+
+def _decompose(source: Array | Blocks, rows: RowRecipe, scale: float) -> Spectrum:
+    n, d = _shape(source)
+    return Spectrum(
+        p=_eigenvalue_shares(source, rows, scale),
+        n=n,
+        d=d,
+        exact_q=lambda: _singular_shares(source, rows, scale),
+        is_centred=rows.startswith("center"),
+    )
 
 
 def matrix_entropy(
@@ -48,7 +134,7 @@ def matrix_entropy(
     array = check_rows(Z)
     check_positive(alpha, "alpha")
     if alpha == 2:
-        entropy = gram_entropy(_gram(array, rows), alpha)
+        entropy = gram_entropy(_gram(array, rows, binary_scale(array)), alpha)
     elif alpha < 1:
         squares = singular_spectrum(array, rows) ** 2
         entropy = spectrum_entropy(squares / squares.sum(), alpha)
@@ -103,12 +189,7 @@ def spectrum(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> FloatArray:
     array([0.5, 0.5])
     """
     array = check_rows(Z)
-    try:
-        eigenvalues = np.linalg.eigvalsh(_gram(array, rows))
-    except np.linalg.LinAlgError:
-        squares = singular_spectrum(array, rows) ** 2
-        return np.asarray(squares / squares.sum())
-    return _shares(eigenvalues, max(array.shape))
+    return _eigenvalue_shares(array, rows, binary_scale(array))
 
 
 def singular_spectrum(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> FloatArray:
@@ -131,11 +212,7 @@ def singular_spectrum(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> Floa
     array([0.75, 0.25])
     """
     array = check_rows(Z)
-    try:
-        singular_values = np.linalg.svd(_factor(array, rows), compute_uv=False)
-    except np.linalg.LinAlgError as error:
-        raise Undefined("no convergence") from error
-    return _shares(singular_values, max(array.shape))
+    return _singular_shares(array, rows, binary_scale(array))
 
 
 def spectrum_entropy(p: npt.ArrayLike, alpha: float = 1.0) -> float:
@@ -187,7 +264,7 @@ def gram_entropy(K: FloatArray, alpha: float = 1.0) -> float:
     if alpha == 2:
         return max(0.0, -math.log(float(np.square(K / trace).sum())))
     try:
-        eigenvalues = np.linalg.eigvalsh(K)
+        eigenvalues = eigvalsh(K)
     except np.linalg.LinAlgError as error:
         raise Undefined("no convergence") from error
     return spectrum_entropy(_shares(eigenvalues, len(K)), alpha)
@@ -214,28 +291,48 @@ def normalize_entropy(entropy: float, n: int, d: int, normalization: Normalizati
     return entropy / math.log(size)
 
 
-def _gram(Z: Array, rows: RowRecipe) -> FloatArray:
+def _shape(source: Array | Blocks) -> tuple[int, int]:
+    return (source.n, source.d) if isinstance(source, Blocks) else (source.shape[0], source.shape[1])
+
+
+def _eigenvalue_shares(source: Array | Blocks, rows: RowRecipe, scale: float) -> FloatArray:
+    """Shares of the eigenvalues; from singular values where the eigenvalues do not converge."""
+    try:
+        eigenvalues = eigvalsh(_gram(source, rows, scale))
+    except np.linalg.LinAlgError:
+        squares = _singular_shares(source, rows, scale) ** 2
+        return np.asarray(squares / squares.sum())
+    return _shares(eigenvalues, max(_shape(source)))
+
+
+def _singular_shares(source: Array | Blocks, rows: RowRecipe, scale: float) -> FloatArray:
+    try:
+        singular_values = np.linalg.svd(_factor(source, rows, scale), compute_uv=False)
+    except np.linalg.LinAlgError as error:
+        raise Undefined("no convergence") from error
+    return _shares(singular_values, max(_shape(source)))
+
+
+def _gram(source: Array | Blocks, rows: RowRecipe, scale: float) -> FloatArray:
     """The smaller of ``Z Zᵀ`` and ``Zᵀ Z``, up to a factor that keeps its squares within range."""
-    n, d = Z.shape
-    scale = binary_scale(Z)
+    n, d = _shape(source)
     if n <= d:
-        (part,) = prepared_blocks(Z, rows, scale=scale, block=n)
+        (part,) = prepared_blocks(source, rows, scale=scale, block=n)
         return np.asarray(part @ part.T)
     total = np.zeros((d, d))
-    for part in prepared_blocks(Z, rows, scale=scale):
+    for part in prepared_blocks(source, rows, scale=scale):
         total += part.T @ part
     return total
 
 
-def _factor(Z: Array, rows: RowRecipe) -> FloatArray:
+def _factor(source: Array | Blocks, rows: RowRecipe, scale: float) -> FloatArray:
     """A matrix of at most ``d`` rows with the singular values of ``Z``, up to a factor."""
-    n, d = Z.shape
-    scale = binary_scale(Z)
+    n, d = _shape(source)
     if n <= d:
-        (part,) = prepared_blocks(Z, rows, scale=scale, block=n)
+        (part,) = prepared_blocks(source, rows, scale=scale, block=n)
         return part
     factor = np.empty((0, d))
-    for part in prepared_blocks(Z, rows, scale=scale):
+    for part in prepared_blocks(source, rows, scale=scale):
         factor = np.asarray(np.linalg.qr(np.vstack([factor, part]), mode="r"))
     return factor
 
@@ -249,8 +346,24 @@ def _shares(values: Array, size: int) -> FloatArray:
     return np.asarray(np.sort(kept)[::-1] / kept.sum())
 
 
+def dataset_entropy_of_blocks(blocks: Blocks) -> float:
+    """``dataset_entropy`` of a stream of rows.
+
+    Args:
+        blocks: n rows of width d.
+
+    Raises:
+        Undefined: as ``dataset_entropy``.
+    """
+    return _of_spectrum(spectrum_of_blocks(blocks))
+
+
 def _bounds(n: int, d: int) -> tuple[float, float]:
     return 0.0, math.log(min(n, d))
+
+
+def _of_spectrum(spectrum: Spectrum) -> float:
+    return spectrum_entropy(spectrum.p)
 
 
 SPEC = MetricSpec(
@@ -266,4 +379,7 @@ SPEC = MetricSpec(
     formula="-Σ p ln p, p = eigenvalues of Z Zᵀ / tr(Z Zᵀ) of the pooled embeddings",
     reads="High when the texts spread over many directions, 0 when all lie on one line.",
     source="Giraldo et al. 2014; Skean et al. 2025",
+    of_spectrum=_of_spectrum,
+    rows="center-unit",
+    of_blocks=dataset_entropy_of_blocks,
 )

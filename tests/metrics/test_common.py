@@ -6,6 +6,7 @@ import inspect
 import math
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import torch
 
 from layerscope.errors import UsageError
 from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
+from layerscope.metrics.spectral import decompose
+from layerscope.metrics.streams import Blocks
 from tests.reference.alignment import alignment
 from tests.reference.curvature import curvature
 from tests.reference.dime import dime
@@ -153,6 +156,85 @@ def test_stays_within_bounds(spec, shape, noise):
     low, high = spec.bounds(*shape)
     value = spec.function(*(base + noise * array for array in arguments))
     assert low - 1e-9 <= value <= high + 1e-9
+
+
+@every_metric
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 2), (40, 3), (3, 40)])
+@pytest.mark.parametrize("noise", [1e-9, 1.0])
+def test_the_shared_spectrum_gives_the_same_value(spec, shape, noise):
+    assert (spec.of_spectrum is None) == (spec.rows is None)
+    if spec.of_spectrum is not None:
+        (Z,) = make_input(spec, *shape)
+        Z = Z @ np.diag(np.geomspace(1, noise, Z.shape[1]))
+        assert spec.of_spectrum(decompose(Z, spec.rows)) == pytest.approx(spec.function(Z), rel=1e-9)
+
+
+NEEDS_ALL_ROWS = {"dime"}
+streamed = pytest.mark.parametrize(
+    "spec", [spec for spec in METRICS if spec.of_blocks is not None], ids=lambda spec: spec.name
+)
+
+
+@every_metric
+def test_every_set_metric_but_a_few_can_be_streamed(spec):
+    assert (spec.of_blocks is None) == (spec.kind == "tokens" or spec.name in NEEDS_ALL_ROWS)
+    assert spec.of_blocks is not None or spec.kind == "tokens" or spec.max_n is not None
+
+
+@streamed
+@pytest.mark.parametrize("shape", [*SHAPES, (40, 3), (2, 3)])
+@pytest.mark.parametrize("block", [1, 3, 100])
+@pytest.mark.parametrize("factor", [1.0, 1e-200, 1e200])
+def test_chunked_equals_one_shot(spec, shape, block, factor):
+    arguments = [array * factor for array in make_input(spec, *shape)]
+    value = spec.of_blocks(*(Blocks.of(array, block) for array in arguments))
+    assert value == pytest.approx(spec.function(*arguments), rel=1e-9, abs=1e-12)
+
+
+@streamed
+@pytest.mark.parametrize("reason", ["not finite", "constant", "fewer than 2 samples"])
+def test_streams_are_undefined_for_the_same_reasons(spec, reason):
+    arguments = make_input(spec, 7, 4)
+    if reason == "not finite":
+        arguments[-1][(-1,) * arguments[-1].ndim] = math.nan
+    elif reason == "constant":
+        arguments = [np.full_like(array, 0.1) for array in arguments]
+    else:
+        arguments = [array[:1] for array in arguments]
+    for blocks in (2, 100):
+        with pytest.raises(Undefined, match=reason):
+            spec.of_blocks(*(Blocks.of(array, blocks) for array in arguments))
+
+
+@streamed
+def test_streams_need_little_memory(spec):
+    """Rows are made anew in every reading; what is held is a few blocks, or a square of them."""
+    is_square = spec.name in {"uniformity", "infonce", "infonce_bound"}
+    n, d, block = (4000, 8, 200) if is_square else (100_000, 16, 1000)
+    shape = {"views": (3, d)}.get(spec.kind, (d,))
+
+    def start():
+        rng = np.random.default_rng(0)
+        for _ in range(n // block):
+            yield rng.normal(size=(block, *shape))
+
+    count = 2 if spec.kind == "pair" else 1
+    streams = [Blocks(start, n, d, block=block) for _ in range(count)]
+    tracemalloc.start()
+    spec.of_blocks(*streams)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    whole = 8 * n * n if is_square else 8 * n * math.prod(shape)
+    assert peak < whole / 8
+
+
+@every_metric
+def test_a_derived_metric_follows_from_the_other(spec):
+    assert (spec.derived_from is None) == (spec.derive is None)
+    if spec.derived_from is not None:
+        base = get_metric(spec.derived_from)
+        arguments = make_input(spec, 7, 5)
+        assert spec.derive(base.function(*arguments), 7) == spec.function(*arguments)
 
 
 @every_metric

@@ -1,0 +1,61 @@
+"""Rows of the metrics frame."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerscope.cache import LayerCache
+from layerscope.metrics import MetricSpec
+from layerscope.resampling import interval
+
+
+def _no_draws() -> NDArray[np.float64]:
+    return np.empty(0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A value with its resampled values, or the reason why there is none.
+
+    ``spread`` turns the spread of the resamples into that of the value.
+    """
+
+    value: float
+    draws: NDArray[np.float64] = field(default_factory=_no_draws)
+    spread: float = 1.0
+    reason: str = ""
+
+
+def as_record(
+    cache: LayerCache, layer_name: str, pooling: str, spec: MetricSpec, found: Found
+) -> dict[str, Any]:
+    """One row of the frame, but for ``n``."""
+    layer = cache.layer_info(layer_name)
+    low, high = interval(found.value, found.draws, found.spread)
+    return {
+        "model": cache.model,
+        "corpus": cache.corpus,
+        "layer": layer.blocks,
+        "layer_name": layer.name,
+        "depth": layer.depth,
+        "pooling": pooling,
+        "metric": spec.name,
+        "variant": spec.variant,
+        "value": found.value,
+        "ci_low": low,
+        "ci_high": high,
+        "d": cache.manifest["widths"][layer_name],
+        "reason": found.reason,
+        "direction": spec.direction,
+        "draws": found.draws.tolist() if found.draws.size else None,
+    }
+
+
+def variant_of(spec: MetricSpec, seed: int) -> str:
+    """The recipe with the seed that was used."""
+    return re.sub(r"seed=\d+", f"seed={seed}", spec.variant) if spec.seeded else spec.variant

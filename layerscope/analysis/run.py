@@ -1,0 +1,144 @@
+"""Cache -> metrics frame: every metric for every layer and pooling, with intervals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from joblib import Parallel, delayed, parallel_config
+from threadpoolctl import threadpool_limits
+
+from layerscope.analysis.rows import MeasuredRows
+from layerscope.analysis.task import Options, Task, run_task
+from layerscope.analysis.tokens import token_records
+from layerscope.cache import LayerCache, as_cache
+from layerscope.errors import UsageError
+from layerscope.frames import METRIC_COLUMNS, as_frame
+from layerscope.metrics import METRICS, MetricSpec, get_metric
+from layerscope.resampling import check_draws
+
+Progress = Callable[[int, int], None]
+_WORTH_A_PROCESS = 50_000  # rows × tasks × draws: about two seconds of work
+
+
+def analyze(
+    cache: LayerCache | str | Path,
+    metrics: str | MetricSpec | Sequence[str | MetricSpec] | None = None,
+    *,
+    pooling: str | Sequence[str] | None = None,
+    draws: int = 100,
+    seed: int = 0,
+    duplicates: Literal["keep", "drop"] = "keep",
+    nonfinite: Literal["refuse", "exclude"] = "refuse",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """Compute label-free metrics of every layer in the cache.
+
+    Empty texts, and texts without a token for a pooling, are left out. A layer with a row that is
+    not finite has no value, unless such rows are to be left out; the reason names the row.
+
+    Args:
+        cache: from ``extract``, ``LayerCache(path)``, or the path alone.
+        metrics: names, or specs of your own, one or several; all of them where not given.
+        pooling: which of the cache's poolings, one or several; all of them where not given.
+        draws: resamples for intervals; 0 for none.
+        seed: of the resamples and of metrics that draw.
+        duplicates: ``keep`` measures a text as often as it occurs, ``drop`` once.
+        nonfinite: ``refuse`` gives a layer with a NaN or an infinity no value; ``exclude`` leaves such rows
+            out at that layer, and ``variant`` says how many.
+        workers: processes, each with one layer at a time; where not given, the number of processors, or
+            one for a job that is too small to be worth it.
+        progress: called with the number of layers done and to do.
+
+    Returns:
+        A frame with the columns ``METRIC_COLUMNS``, one row per layer, pooling and metric. ``value``
+        is NaN with a ``reason`` where a metric is undefined.
+
+    Raises:
+        UsageError: a metric or pooling that is not known, or an option that makes no sense.
+        MetricError: a metric failed; the message names it, the layer and the pooling.
+    """
+    cache = as_cache(cache)
+    check_draws(draws, seed)
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers is {workers}: it must be 1 or more")
+    if duplicates not in ("keep", "drop"):
+        raise UsageError(f"duplicates is '{duplicates}': it must be keep or drop")
+    if nonfinite not in ("refuse", "exclude"):
+        raise UsageError(f"nonfinite is '{nonfinite}': it must be refuse or exclude")
+    options = Options(draws, seed, nonfinite)
+    specs = _chosen_specs(metrics)
+    poolings = cache.chosen_poolings(pooling)
+    sets = tuple(spec for spec in specs if spec.kind != "tokens")
+    tasks = [Task(layer, name, sets) for name in poolings for layer in cache.layers] if sets else []
+    rows = MeasuredRows(cache, drop_duplicates=duplicates == "drop")
+    records: list[dict[str, Any]] = []
+    with closing(_run_tasks(cache, rows, tasks, options, workers)) as done:
+        for number, found in enumerate(done, start=1):
+            records += found
+            if progress is not None:
+                progress(number, len(tasks))
+    for spec in specs:
+        if spec.kind == "tokens":
+            records += token_records(cache, rows, spec, options)
+    if not records:
+        raise UsageError(
+            "nothing to compute: the cache holds no token metrics; extract again, or choose others"
+        )
+    return _in_order(as_frame(records, METRIC_COLUMNS), [spec.name for spec in specs], cache.layers)
+
+
+def _run_tasks(
+    cache: LayerCache, rows: MeasuredRows, tasks: list[Task], options: Options, workers: int | None
+) -> Generator[list[dict[str, Any]]]:
+    """The records of each task, in order.
+
+    In processes and not threads, because decompositions hold a lock in OpenBLAS; one BLAS thread each,
+    because small ones gain nothing from more.
+    """
+    if workers is None:
+        is_small = cache.n_rows * len(tasks) * (options.draws + 1) < _WORTH_A_PROCESS
+        workers = 1 if is_small else min(os.cpu_count() or 1, len(tasks))
+    if workers == 1:
+        with threadpool_limits(limits=1):
+            for task in tasks:
+                yield run_task(cache, rows, task, options)
+        return
+    parallel = Parallel(n_jobs=workers, return_as="generator")
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        yield from parallel(delayed(run_task)(cache, rows, task, options) for task in tasks)
+
+
+def _chosen_specs(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None) -> list[MetricSpec]:
+    if metrics is None:
+        return list(METRICS)
+    given = [metrics] if isinstance(metrics, str | MetricSpec) else list(metrics)
+    if not given:
+        raise UsageError("metrics is empty: name one, or leave it out for all of them")
+    for name in given:
+        if not isinstance(name, str | MetricSpec):
+            raise UsageError(f"metrics: expected names or MetricSpecs, got {name!r}")
+    specs = list(dict.fromkeys(spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in given))
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two different metrics are called '{name}': give yours another name")
+    return specs
+
+
+def _in_order(frame: pd.DataFrame, metrics: list[str], layers: list[str]) -> pd.DataFrame:
+    """Sorted by metric as asked for, then pooling, then layer in order of computation."""
+    poolings = list(dict.fromkeys(frame["pooling"]))
+    keys = pd.DataFrame(
+        {
+            "metric": frame["metric"].map({name: i for i, name in enumerate(metrics)}),
+            "pooling": frame["pooling"].map({name: i for i, name in enumerate(poolings)}),
+            "layer": frame["layer_name"].map({name: i for i, name in enumerate(layers)}),
+        }
+    )
+    return frame.loc[keys.sort_values(["metric", "pooling", "layer"]).index].reset_index(drop=True)
