@@ -7,6 +7,8 @@ draw by draw. The CSV leaves it out.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,24 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> list[Path]:
     flat = frame.drop(columns="draws", errors="ignore")
     write_atomic(table, lambda temporary: flat.to_csv(temporary, index=False))
     return [target, table]
+
+
+def frame_json(frame: pd.DataFrame) -> str:
+    """A frame as strict JSON: a list of rows, without ``draws``; what is missing is null, never NaN.
+
+    >>> frame_json(pd.DataFrame({"metric": ["dime"], "value": [float("nan")], "reason": ["constant"]}))
+    '[{"metric": "dime", "value": null, "reason": "constant"}]'
+    """
+    flat = frame.drop(columns="draws", errors="ignore")
+    rows = [{name: _plain(value) for name, value in row.items()} for row in flat.to_dict("records")]
+    return json.dumps(rows, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON knows it."""
+    if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def read_frame(path: str | Path, kind: str) -> pd.DataFrame:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerscope.analysis import analyze
+from layerscope.analysis import analyze, vectors
 from layerscope.errors import MetricError, UsageError
 from layerscope.frames import METRIC_COLUMNS, read_frame, write_frame
-from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
+from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric, infonce, spectral
 from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
 from layerscope.select import LayerSelector, pick_layers
 from tests.caches import make_cache
@@ -592,3 +592,56 @@ def test_the_frame_carries_the_direction_of_a_metric_of_ones_own(cache, directio
     assert selector.direction_ == direction
     assert selector.value_ == (back["value"].max() if direction == "higher" else back["value"].min())
     assert pick_layers(back)["direction"].iloc[0] == direction
+
+
+# Shared work, and rows that do not fit in memory
+
+
+def test_one_decomposition_serves_all_spectral_metrics(cache, monkeypatch):
+    calls = []
+    own = spectral.eigvalsh
+    monkeypatch.setattr(spectral, "eigvalsh", lambda K: calls.append(len(K)) or own(K))
+    names = [spec.name for spec in METRICS if spec.of_spectrum is not None and spec.rows == "center-unit"]
+    assert len(names) > 1
+    analyze(cache, names, pooling="mean", draws=6, workers=1)
+    assert len(calls) == len(cache.layers) * (1 + 6)
+
+
+def test_what_follows_from_another_metric_is_not_computed_again(cache, monkeypatch):
+    calls = []
+    own = infonce._loss
+    monkeypatch.setattr(infonce, "_loss", lambda *given: calls.append(1) or own(*given))
+    analyze(cache, ["infonce", "infonce_bound"], pooling="mean", draws=3, workers=1)
+    assert len(calls) == len(cache.layers) * (1 + 3)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_rows_that_do_not_fit_in_memory_are_streamed_to_the_same_values(tmp_path, monkeypatch, shards):
+    arrays = {"mean/embed": normal(30), "mean/block.1": normal(30, seed=1)}
+    views = {name: {key: rows + 0.3 * normal(30, seed=seed) for key, rows in arrays.items()}
+             for seed, name in enumerate(("a", "b"))}  # fmt: skip
+    cache = make_cache(tmp_path / "cache", arrays, n_blocks=1, views=views, shards=shards)
+    whole = analyze(cache, SETS, draws=3, workers=1)
+    monkeypatch.setattr(vectors, "_IN_MEMORY", 0)
+    streamed = analyze(cache, SETS, draws=3, workers=1)
+    pd.testing.assert_frame_equal(whole, streamed, rtol=1e-9)
+
+
+def test_a_spec_made_from_another_is_measured_by_its_own_function(cache):
+    double = replace(get_metric("dataset_entropy"), name="rows", function=lambda Z: float(len(Z)))
+    assert analyze(cache, double, draws=0)["value"].tolist() == [12] * 4
+
+
+def test_rows_that_are_not_finite_are_left_out_where_asked(tmp_path):
+    rows = normal(9)
+    broken = rows.copy()
+    broken[[2, 5]] = NAN
+    cache = make_cache(tmp_path / "cache", {"mean/embed": rows, "mean/block.1": broken}, n_blocks=1)
+    frame = analyze(cache, [COUNT, "uniformity"], draws=4, nonfinite="exclude")
+    first, second = (only(frame, metric="mine", layer_name=name) for name in ("embed", "block.1"))
+    assert (first["value"], first["n"], first["variant"]) == (9, 9, "v")
+    assert (second["value"], second["n"], second["variant"]) == (7, 7, "v;nonfinite=excluded:2")
+    kept = get_metric("uniformity").function(np.delete(rows, [2, 5], axis=0))
+    assert only(frame, metric="uniformity", layer_name="block.1")["value"] == pytest.approx(kept)
+    with pytest.raises(UsageError, match="nonfinite is 'drop': it must be refuse or exclude"):
+        analyze(cache, nonfinite="drop")

@@ -16,6 +16,7 @@ import pytest
 
 from layerscope import cli
 from layerscope.cache import LayerCache
+from layerscope.metrics import METRICS, get_metric
 from tests.caches import make_cache
 from tests.tiny import make_model, make_tokenizer
 
@@ -726,3 +727,70 @@ def test_a_metric_from_elsewhere_needs_its_direction(run, measured, tmp_path):
     assert "mine ↓" in out
     table.to_csv(tmp_path / "known.csv", index=False)
     assert "mine ↑" in run("select", tmp_path / "known.csv")[1]
+
+
+def test_metrics_lists_all_and_explains_one(run):
+    code, out, _ = run("metrics")
+    assert code == 0
+    for spec in METRICS:
+        assert spec.name in out
+    code, out, _ = run("metrics", "dime")
+    assert code == 0
+    assert get_metric("dime").reads.split(",")[0] in out
+    assert "-6.908 … 6.908 for 1,000 rows of width 768" in out
+    code, _, err = run("metrics", "dim")
+    assert code == 2
+    assert "did you mean 'dime'" in err
+
+
+def test_a_metric_of_ones_own_is_named_by_module_and_object(run, tmp_path, monkeypatch):
+    (tmp_path / "my_metrics.py").write_text(
+        "from dataclasses import replace\n"
+        "from layerscope.metrics import get_metric\n"
+        "def count(Z):\n    return float(len(Z))\n"
+        "SPEC = replace(get_metric('dataset_entropy'), name='count', function=count)\n"
+        "OTHER = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    make_cache(tmp_path / "c", {"mean/embed": np.eye(5), "mean/block.1": np.eye(5)[::-1]}, n_blocks=1)
+    code, out, err = run("analyze", "c", "--metric", "my_metrics:SPEC", "--draws", "0", "--json")
+    assert code == 0, err
+    assert [(row["metric"], row["value"], row["ci_low"]) for row in json.loads(out)] == [
+        ("count", 5, None)
+    ] * 2
+    for name, says in [
+        ("my_metrics:NONE", "has no attribute 'NONE'"),
+        ("my_metrics:OTHER", "is a int, not a layerscope.MetricSpec"),
+        ("no_such_module:SPEC", "No module named 'no_such_module'"),
+    ]:
+        code, _, err = run("analyze", "c", "--metric", name)
+        assert code == 2
+        assert says in complaint(err)
+
+
+def test_layers_without_a_value_are_named_with_the_reason(run, tmp_path):
+    rng = np.random.default_rng(0)
+    broken = rng.normal(size=(30, 4))
+    broken[7] = np.nan
+    arrays = {
+        "mean/embed": np.ones((30, 4)),
+        "mean/block.1": broken,
+        "mean/block.2": rng.normal(size=(30, 4)),
+    }
+    make_cache(tmp_path / "c", arrays, n_blocks=2)
+    code, out, err = run("analyze", tmp_path / "c", "--metric", "dataset_entropy", "--draws", "0", "--json")
+    assert code == 0
+    assert "no value for dataset_entropy at embed: constant" in err
+    assert "no value for dataset_entropy at block.1: not finite: row 7" in err
+    assert [row["value"] is None for row in json.loads(out)] == [True, True, False]
+    code, out, err = run(
+        "analyze",
+        tmp_path / "c",
+        "--metric",
+        "dataset_entropy",
+        "--draws",
+        "0",
+        "--json",
+        "--exclude-nonfinite",
+    )
+    assert [row["value"] is None for row in json.loads(out)] == [True, False, False]

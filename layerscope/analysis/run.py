@@ -19,6 +19,8 @@ from layerscope.cache import LayerCache, as_cache
 from layerscope.errors import UsageError
 from layerscope.frames import METRIC_COLUMNS, as_frame
 from layerscope.metrics import METRICS, MetricSpec, get_metric
+from layerscope.metrics.eigen import decomposing_on, find_device
+from layerscope.metrics.own import load_metric
 from layerscope.resampling import check_draws
 
 Progress = Callable[[int, int], None]
@@ -35,6 +37,7 @@ def analyze(
     duplicates: Literal["keep", "drop"] = "keep",
     nonfinite: Literal["refuse", "exclude"] = "refuse",
     workers: int | None = None,
+    device: str = "auto",
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Compute label-free metrics of every layer in the cache.
@@ -44,7 +47,8 @@ def analyze(
 
     Args:
         cache: from ``extract``, ``LayerCache(path)``, or the path alone.
-        metrics: names, or specs of your own, one or several; all of them where not given.
+        metrics: names, or specs of your own (also as ``module:object``), one or several; all of them
+            where not given.
         pooling: which of the cache's poolings, one or several; all of them where not given.
         draws: resamples for intervals; 0 for none.
         seed: of the resamples and of metrics that draw.
@@ -53,6 +57,8 @@ def analyze(
             out at that layer, and ``variant`` says how many.
         workers: processes, each with one layer at a time; where not given, the number of processors, or
             one for a job that is too small to be worth it.
+        device: where matrices are decomposed, in float64: ``auto`` takes a CUDA GPU where there is one, which
+            one process then uses; ``cpu``; ``cuda``.
         progress: called with the number of layers done and to do.
 
     Returns:
@@ -71,7 +77,7 @@ def analyze(
         raise UsageError(f"duplicates is '{duplicates}': it must be keep or drop")
     if nonfinite not in ("refuse", "exclude"):
         raise UsageError(f"nonfinite is '{nonfinite}': it must be refuse or exclude")
-    options = Options(draws, seed, nonfinite)
+    options = Options(draws, seed, nonfinite, find_device(device))
     specs = _chosen_specs(metrics)
     poolings = cache.chosen_poolings(pooling)
     sets = tuple(spec for spec in specs if spec.kind != "tokens")
@@ -101,6 +107,11 @@ def _run_tasks(
     In processes and not threads, because decompositions hold a lock in OpenBLAS; one BLAS thread each,
     because small ones gain nothing from more.
     """
+    if options.device != "cpu":
+        with decomposing_on(options.device):
+            for task in tasks:
+                yield run_task(cache, rows, task, options)
+        return
     if workers is None:
         is_small = cache.n_rows * len(tasks) * (options.draws + 1) < _WORTH_A_PROCESS
         workers = 1 if is_small else min(os.cpu_count() or 1, len(tasks))
@@ -123,12 +134,18 @@ def _chosen_specs(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None)
     for name in given:
         if not isinstance(name, str | MetricSpec):
             raise UsageError(f"metrics: expected names or MetricSpecs, got {name!r}")
-    specs = list(dict.fromkeys(spec if isinstance(spec, MetricSpec) else get_metric(spec) for spec in given))
+    specs = list(dict.fromkeys(_spec_of(metric) for metric in given))
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two different metrics are called '{name}': give yours another name")
     return specs
+
+
+def _spec_of(metric: str | MetricSpec) -> MetricSpec:
+    if isinstance(metric, MetricSpec):
+        return metric
+    return load_metric(metric) if ":" in metric else get_metric(metric)
 
 
 def _in_order(frame: pd.DataFrame, metrics: list[str], layers: list[str]) -> pd.DataFrame:

@@ -31,11 +31,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Options:
-    """How it is computed: resamples, seed, and what becomes of rows that are not finite."""
+    """How it is computed: resamples, seed, what becomes of rows that are not finite, and where."""
 
     draws: int
     seed: int
     nonfinite: Literal["refuse", "exclude"]
+    device: str = "cpu"
 
 
 def run_task(cache: LayerCache, rows: MeasuredRows, task: Task, options: Options) -> list[dict[str, Any]]:

@@ -9,7 +9,14 @@ from rich.markup import escape
 
 from layerscope.cli import console
 from layerscope.errors import CacheError, UsageError, count_of
-from layerscope.frames import check_one, check_same_model, frame_files, read_frame, write_frame
+from layerscope.frames import (
+    check_one,
+    check_same_model,
+    frame_files,
+    frame_json,
+    read_frame,
+    write_frame,
+)
 from layerscope.manifest import MANIFEST
 
 if TYPE_CHECKING:
@@ -47,13 +54,7 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
 
 
 def analyze(
-    cache_path: Path,
-    metrics: list[str] | None,
-    pooling: list[str] | None,
-    draws: int,
-    seed: int,
-    drop_duplicates: bool,
-    output: Path | None,
+    cache_path: Path, metrics: list[str] | None, output: Path | None, *, as_json: bool, **options: Any
 ) -> None:
     """``layerscope analyze``."""
     from layerscope.analysis import analyze as run
@@ -62,20 +63,37 @@ def analyze(
     cache = LayerCache(cache_path)
     target, _ = frame_files(output or _default(cache_path, "metrics"), "metrics")
     with console.progress("measuring layers") as advance:
-        frame = run(
-            cache,
-            metrics,
-            pooling=pooling,
-            draws=draws,
-            seed=seed,
-            duplicates="drop" if drop_duplicates else "keep",
-            progress=advance,
-        )
+        frame = run(cache, metrics, progress=advance, **options)
+    _tell_missing(frame, cache.layers)
+    files = write_frame(frame, target)
+    if as_json:
+        console.out.print(frame_json(frame), markup=False)
+        return
     console.layer_figures(frame, cache.layers)
-    for reason, names in frame[frame["value"].isna()].groupby("reason")["metric"].unique().items():
-        console.note(f"no value for {', '.join(names)}: {reason}")
-    console.wrote(write_frame(frame, target))
+    console.wrote(files)
     console.next_step(console.command("select", target), _report_command(cache_path, target))
+
+
+def _tell_missing(frame: pd.DataFrame, layers: list[str]) -> None:
+    """Which values are missing, where and why."""
+    for reason, rows in frame[frame["value"].isna()].groupby("reason", sort=False):
+        at = [name for name in layers if name in set(rows["layer_name"])]
+        where = "" if len(at) == len(layers) else f" at {', '.join(at)}"
+        console.note(f"no value for {', '.join(rows['metric'].unique())}{where}: {reason}")
+
+
+def metrics(name: str | None) -> None:
+    """``layerscope metrics``."""
+    from layerscope.cli.metric_pages import explain_metric, list_metrics
+    from layerscope.metrics import METRICS, get_metric
+    from layerscope.metrics.own import load_metric
+
+    if name is None:
+        console.out.print(list_metrics(METRICS))
+        console.next_step("layerscope metrics NAME")
+        return
+    console.out.print(explain_metric(load_metric(name) if ":" in name else get_metric(name)))
+    console.next_step(console.command("analyze", "CACHE", "--metric", name))
 
 
 def _default(cache_path: Path, kind: str) -> Path:

@@ -249,7 +249,10 @@ def analyze(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="Metric to compute, may be repeated; all by default.", metavar="NAME", show_default=False
+            help="Metric to compute, or module:object of your own; may be repeated; all by default. "
+            "'layerscope metrics' lists them.",
+            metavar="NAME",
+            show_default=False,
         ),
     ] = None,
     pooling: Annotated[
@@ -263,6 +266,18 @@ def analyze(
     drop_duplicates: Annotated[
         bool, typer.Option("--drop-duplicates", help="Measure every distinct text once.")
     ] = False,
+    exclude_nonfinite: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-nonfinite", help="Leave rows with a NaN or infinity out, instead of giving no value."
+        ),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="Where matrices are decomposed: auto, cpu or cuda.", metavar="NAME")
+    ] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the frame as JSON instead of tables; missing is null.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -275,7 +290,29 @@ def analyze(
     ] = None,
 ) -> None:
     """Compute label-free metrics of every layer in a cache."""
-    commands.analyze(cache, metric, pooling, draws, seed, drop_duplicates, output)
+    commands.analyze(
+        cache,
+        metric,
+        output,
+        pooling=pooling,
+        draws=draws,
+        seed=seed,
+        duplicates="drop" if drop_duplicates else "keep",
+        nonfinite="exclude" if exclude_nonfinite else "refuse",
+        device=device,
+        as_json=as_json,
+    )
+
+
+@app.command(short_help="List the metrics, or explain one.")
+def metrics(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A metric, or module:object of your own.", metavar="NAME", show_default=False),
+    ] = None,
+) -> None:
+    """List all metrics with formula, input, direction, range and source; or explain one."""
+    commands.metrics(name)
 
 
 @app.command(short_help="Pick layers, beside the depth rules.")
