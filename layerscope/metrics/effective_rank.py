@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from layerscope.metrics.rows import RowRecipe
 from layerscope.metrics.spec import MetricSpec
-from layerscope.metrics.spectral import singular_spectrum, spectrum_entropy
+from layerscope.metrics.spectral import Spectrum, singular_spectrum, spectrum_entropy
 
 
 def effective_rank(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> float:
@@ -34,6 +34,10 @@ def effective_rank(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> float:
     return math.exp(spectrum_entropy(singular_spectrum(Z, rows)))
 
 
+def _of_spectrum(spectrum: Spectrum) -> float:
+    return math.exp(spectrum_entropy(spectrum.q))
+
+
 def _bounds(n: int, d: int) -> tuple[float, float]:
     return 1.0, float(min(n, d))
 
@@ -51,4 +55,6 @@ SPEC = MetricSpec(
     formula="exp(-Σ q ln q), q = σ / Σσ, σ = singular values of the pooled embeddings",
     reads="About how many independent directions the texts use; 1 when all lie on one line.",
     source="Roy & Vetterli 2007; Garrido et al. 2023",
+    of_spectrum=_of_spectrum,
+    rows="center-unit",
 )

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from layerscope.metrics.rows import RowRecipe
+    from layerscope.metrics.spectral import Spectrum
 
 Kind = Literal["tokens", "samples", "pair", "views"]
 Direction = Literal["higher", "lower"]
@@ -56,6 +60,12 @@ class MetricSpec:
         max_n: rows above which the driver takes a stated, seeded subsample; None where there is no limit.
         seeded: whether the function draws random numbers and takes ``seed=``.
         batch: for tokens, the same metric over a padded batch of torch tensors, ``(states, mask)``.
+        of_spectrum: for samples, the same value from a decomposition that several metrics share; it may
+            raise ``Undefined`` too.
+        rows: the recipe whose spectrum ``of_spectrum`` takes; None where there is no ``of_spectrum``.
+        of_blocks: the same value from streams of blocks of rows (``layerscope.metrics.streams.Blocks``), one
+            stream for samples, two for a pair, one of ``(b, a, d)`` blocks for views; None where the
+            metric needs all rows at once.
     """
 
     name: str
@@ -73,3 +83,6 @@ class MetricSpec:
     max_n: int | None = None
     seeded: bool = False
     batch: Callable[..., Any] | None = None
+    of_spectrum: Callable[[Spectrum], float] | None = None
+    rows: RowRecipe | None = None
+    of_blocks: Callable[..., float] | None = None

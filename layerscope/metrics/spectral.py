@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,6 +17,64 @@ from layerscope.metrics.rows import EPS, FloatArray, RowRecipe, binary_scale, pr
 from layerscope.metrics.spec import MetricSpec, Undefined
 
 Normalization = Literal["raw", "logn", "logd", "max"]
+_SQUARE_ROOT_IS_SAFE = 1e-8
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """One decomposition of a set of rows under one recipe, from which all spectral metrics are read.
+
+    Attributes:
+        p: ``(min(n, d),)`` eigenvalues of ``K = Z Zᵀ / tr(Z Zᵀ)``, descending, summing to 1; values below
+            round-off are 0.
+        n: rows.
+        d: width.
+        exact_q: the singular shares from the rows themselves, for spectra so steep that square roots of
+            eigenvalues have lost digits.
+    """
+
+    p: FloatArray
+    n: int
+    d: int
+    exact_q: Callable[[], FloatArray] = field(repr=False, compare=False)
+    is_centred: bool = False
+
+    @property
+    def q(self) -> FloatArray:
+        """Shares ``σ / Σσ`` of the singular values, ``(min(n, d),)``, descending.
+
+        Square roots of the eigenvalues where those are far above round-off (one zero is what centring
+        leaves where n ≤ d), otherwise a decomposition of the rows.
+        """
+        m = len(self.p) - (1 if self.is_centred and self.n <= self.d else 0)
+        if m > 0 and self.p[m - 1] > _SQUARE_ROOT_IS_SAFE * self.p[0]:
+            roots = np.sqrt(self.p)
+            return np.asarray(roots / roots.sum())
+        return self.exact_q()
+
+
+def decompose(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> Spectrum:
+    """The spectrum of ``Z``, once for all metrics that are read from it.
+
+    Args:
+        Z: ``(n, d)`` rows.
+        rows: what is done to the rows first.
+
+    Raises:
+        Undefined: as ``spectrum``.
+
+    >>> decompose([[3.0, 4.0], [-4.0, 3.0]], rows="raw").q
+    array([0.5, 0.5])
+    """
+    array = check_rows(Z)
+    n, d = array.shape
+    return Spectrum(
+        p=spectrum(array, rows),
+        n=n,
+        d=d,
+        exact_q=lambda: singular_spectrum(array, rows),
+        is_centred=rows.startswith("center"),
+    )
 
 
 def matrix_entropy(
@@ -253,6 +313,10 @@ def _bounds(n: int, d: int) -> tuple[float, float]:
     return 0.0, math.log(min(n, d))
 
 
+def _of_spectrum(spectrum: Spectrum) -> float:
+    return spectrum_entropy(spectrum.p)
+
+
 SPEC = MetricSpec(
     name="dataset_entropy",
     label="Dataset entropy (nats)",
@@ -266,4 +330,6 @@ SPEC = MetricSpec(
     formula="-Σ p ln p, p = eigenvalues of Z Zᵀ / tr(Z Zᵀ) of the pooled embeddings",
     reads="High when the texts spread over many directions, 0 when all lie on one line.",
     source="Giraldo et al. 2014; Skean et al. 2025",
+    of_spectrum=_of_spectrum,
+    rows="center-unit",
 )

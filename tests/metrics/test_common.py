@@ -13,6 +13,7 @@ import torch
 
 from layerscope.errors import UsageError
 from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
+from layerscope.metrics.spectral import decompose
 from tests.reference.alignment import alignment
 from tests.reference.curvature import curvature
 from tests.reference.dime import dime
@@ -153,6 +154,17 @@ def test_stays_within_bounds(spec, shape, noise):
     low, high = spec.bounds(*shape)
     value = spec.function(*(base + noise * array for array in arguments))
     assert low - 1e-9 <= value <= high + 1e-9
+
+
+@every_metric
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 2), (40, 3), (3, 40)])
+@pytest.mark.parametrize("noise", [1e-9, 1.0])
+def test_the_shared_spectrum_gives_the_same_value(spec, shape, noise):
+    assert (spec.of_spectrum is None) == (spec.rows is None)
+    if spec.of_spectrum is not None:
+        (Z,) = make_input(spec, *shape)
+        Z = Z @ np.diag(np.geomspace(1, noise, Z.shape[1]))
+        assert spec.of_spectrum(decompose(Z, spec.rows)) == pytest.approx(spec.function(Z), rel=1e-9)
 
 
 @every_metric
