@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from layerscope.metrics.rows import RowRecipe
     from layerscope.metrics.spectral import Spectrum
 
-Kind = Literal["tokens", "samples", "pair", "views"]
+Kind = Literal["tokens", "samples", "pair", "views", "layer_pair"]
 Direction = Literal["higher", "lower"]
 Invariance = Literal[
     "orthogonal",  # one rotation or reflection of all rows
-    "separate_orthogonal",  # a rotation of X and another one of Y (pairs)
+    "separate_orthogonal",  # a rotation of X and another one of Y (pairs, and pairs of layers)
     "scale",  # one positive factor for all rows
     "row_scale",  # a positive factor of its own for each row
-    "translation",  # one vector added to all rows
+    "translation",  # one vector added to all rows (pairs of layers: one of its own for each)
     "permutation",  # another order of the samples (for tokens: of the tokens)
     "reversal",  # the samples, or tokens, from last to first
-    "swap",  # X and Y exchanged (pairs)
+    "swap",  # X and Y exchanged (pairs, and pairs of layers)
     "view_permutation",  # another order of the views of each sample (views)
 ]
 
@@ -47,7 +47,8 @@ class MetricSpec:
         name: what the command line and the frames call it.
         label: axis label with the unit.
         function: numpy arrays in, one float out; raises ``Undefined``. Takes ``(T, d)`` token states of
-            one prompt, ``(n, d)`` samples, two ``(n, d)`` views, or ``(n, a, d)`` views, as ``kind`` says.
+            one prompt, ``(n, d)`` samples, two ``(n, d)`` views, ``(n, a, d)`` views, or ``(n, d)`` and
+            ``(n, e)`` samples at two layers, as ``kind`` says.
         kind: which of these it takes.
         direction: which end is taken to be better when nothing else is said.
         variant: the recipe that every result row carries.
