@@ -134,7 +134,7 @@ def _normalized(hsic: FloatArray) -> FloatArray:
     """HSIC of each pair over the root of both with themselves; NaN where one of these is not positive."""
     own = np.sqrt(np.diag(hsic))
     own[~(own > 0)] = math.nan
-    cka = np.clip(hsic / own / own[:, None], -1.0, 1.0)
+    cka = np.clip(hsic / np.outer(own, own), -1.0, 1.0)
     np.fill_diagonal(cka, np.where(np.isnan(own), math.nan, 1.0))
     return np.asarray(cka)
 

@@ -27,13 +27,13 @@ def intrinsic_dimension_twonn(Z: npt.ArrayLike, discard: float = 0.1) -> float:
 
     Args:
         Z: ``(n, d)``.
-        discard: share of the largest ratios that is left out of the fit.
+        discard: share of the largest ratios that is left out of the fit; the largest one always has to be.
 
     Returns:
         A number of dimensions above 0, not bounded by d in small samples.
 
     Raises:
-        UsageError: a share outside [0, 1).
+        UsageError: a share that is not between 0 and 1.
         Undefined: fewer than 3 distinct samples, not finite, constant, fewer than 2 ratios left, or second
             neighbours no farther than first ones.
 
@@ -45,8 +45,8 @@ def intrinsic_dimension_twonn(Z: npt.ArrayLike, discard: float = 0.1) -> float:
     """
     from skdim.id import TwoNN
 
-    if not 0 <= discard < 1:
-        raise UsageError(f"discard: expected a share in [0, 1), got {discard}")
+    if not 0 < discard < 1:
+        raise UsageError(f"discard: expected a share between 0 and 1, got {discard}")
     distances = nearest_distances(_distinct(Z, 3), 2)
     kept = int(len(distances) * (1 - discard))
     if kept < 2:
