@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from layerscope.metrics import METRICS
+from layerscope.metrics import LAYER_METRICS, METRICS, MetricSpec
 
 HEAD = """# Metrics
 
@@ -18,7 +18,17 @@ bootstrap would repeat rows, which lowers the rank and biases spectral metrics. 
 the bootstrap over prompts. *Better* is the end that a selector takes unless told otherwise; for entropies,
 effective rank and curvature it is a choice, not a law, and papers have taken either.
 
-DiME uses at most 512 rows, drawn with a seed; `variant` and `n` say so.
+Where *rows* says "at most", that many rows are drawn with a seed; `variant` and `n` say so. With fewer rows
+than it needs, a metric is missing.
+
+- `nesum` of the same rows is the same number as `stable_rank`. They differ in the rows: NESum is published
+  for centred rows that keep their lengths, `stable_rank` takes the default recipe.
+- `isoscore` is `(participation_ratio - 1) / (d - 1)` of centred rows that keep their lengths.
+- `entropy_rank` is over eigenvalues, `effective_rank` over singular values; papers mix the two.
+- `layerscope.metrics.alpha_req.power_law` gives the R² of the fit behind `alpha_req`.
+- The intrinsic dimensions leave out rows that repeat an earlier one exactly;
+  `layerscope.metrics.intrinsic_dimension.repeated_rows` counts them.
+- `layerscope.metrics.cka.cka_matrix` compares all pairs of layers in mini-batches.
 """
 
 KINDS = {
@@ -26,13 +36,14 @@ KINDS = {
     "samples": "pooled embeddings (n, d)",
     "pair": "two views of each sample, each (n, d)",
     "views": "all views of each sample (n, views, d)",
+    "layer_pair": "the same samples at two layers, (n, d) and (n, e)",
 }
 
 
 def page() -> str:
     """The whole page as Markdown."""
     parts = [HEAD]
-    for spec in METRICS:
+    for spec in METRICS + LAYER_METRICS:
         parts.append(
             f"## `{spec.name}`\n\n"
             f"{spec.reads}\n\n"
@@ -42,9 +53,15 @@ def page() -> str:
             f"| axis | {spec.label} |\n"
             f"| better | {spec.direction} |\n"
             f"| recipe | `{spec.variant}` |\n"
+            f"| rows | {_rows(spec)} |\n"
             f"| source | {spec.source} |\n"
         )
     return "\n".join(parts)
+
+
+def _rows(spec: MetricSpec) -> str:
+    most = f", at most {spec.max_n}" if spec.max_n else ""
+    return f"{'T' if spec.kind == 'tokens' else 'n'} at least {spec.minimum_n}{most}"
 
 
 if __name__ == "__main__":

@@ -110,4 +110,8 @@ class Sample:
 
 def _belongs(shortcut: Callable[..., float], spec: MetricSpec) -> bool:
     """Whether a shortcut was written with the spec's function, and not left over from a spec it replaced."""
-    return shortcut.__module__ == spec.function.__module__
+    return _module(shortcut) == _module(spec.function)
+
+
+def _module(function: Callable[..., float]) -> str:
+    return str(getattr(function, "func", function).__module__)  # of a partial, that of what it calls

@@ -9,13 +9,25 @@ from __future__ import annotations
 from layerscope.errors import UsageError, nearest
 from layerscope.metrics import (
     alignment,
+    alpha_req,
+    anisotropy,
+    cka,
     curvature,
     dime,
     effective_rank,
+    entropy_rank,
+    first_token_norm_ratio,
+    hubness,
     infonce,
+    intrinsic_dimension,
+    isoscore,
     lidar,
+    nesum,
+    outlier_dimensions,
+    participation_ratio,
     prompt_entropy,
     spectral,
+    stable_rank,
     uniformity,
 )
 from layerscope.metrics.spec import KINDS, MetricSpec, Undefined
@@ -31,13 +43,28 @@ METRICS: tuple[MetricSpec, ...] = (
     infonce.BOUND_SPEC,
     lidar.SPEC,
     dime.SPEC,
+    entropy_rank.SPEC,
+    stable_rank.SPEC,
+    participation_ratio.SPEC,
+    alpha_req.SPEC,
+    nesum.SPEC,
+    anisotropy.SPEC,
+    isoscore.SPEC,
+    intrinsic_dimension.TWONN_SPEC,
+    intrinsic_dimension.MLE_SPEC,
+    outlier_dimensions.TOP1_SPEC,
+    outlier_dimensions.TOP3_SPEC,
+    first_token_norm_ratio.SPEC,
+    hubness.SPEC,
 )
+# Of two layers, and so not among those that are measured layer by layer.
+LAYER_METRICS: tuple[MetricSpec, ...] = (cka.SPEC, cka.LAST_SPEC)
 
-__all__ = ["KINDS", "METRICS", "MetricSpec", "Undefined", "get_metric"]
+__all__ = ["KINDS", "LAYER_METRICS", "METRICS", "MetricSpec", "Undefined", "get_metric"]
 
 
 def get_metric(name: str) -> MetricSpec:
-    """The metric called ``name``.
+    """The metric of a layer called ``name``.
 
     Raises:
         UsageError: no such metric; the message names the nearest ones.

@@ -66,6 +66,23 @@ def check_pair(X: npt.ArrayLike, Y: npt.ArrayLike) -> tuple[Array, Array]:
     return check_rows(first, "X"), check_rows(second, "Y")
 
 
+def check_layers(X: npt.ArrayLike, Y: npt.ArrayLike, *, minimum: int) -> tuple[Array, Array]:
+    """Check the same samples at two layers, row i with row i; their widths may differ.
+
+    Raises:
+        UsageError: not two matrices of as many rows.
+        Undefined: as in ``check_rows``, for either of them.
+
+    >>> check_layers([[1.0], [2.0]], [[1.0, 0.0]], minimum=4)
+    Traceback (most recent call last):
+    layerscope.errors.UsageError: X and Y: expected as many rows, got (2, 1) and (1, 2)
+    """
+    first, second = np.asarray(X), np.asarray(Y)
+    if first.shape[:1] != second.shape[:1]:
+        raise UsageError(f"X and Y: expected as many rows, got {first.shape} and {second.shape}")
+    return check_rows(first, "X", minimum=minimum), check_rows(second, "Y", minimum=minimum)
+
+
 def check_numbers(array: Array, name: str) -> None:
     """Refuse an array of anything but integers or floats.
 

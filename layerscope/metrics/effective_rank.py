@@ -8,13 +8,7 @@ import numpy.typing as npt
 
 from layerscope.metrics.rows import RowRecipe
 from layerscope.metrics.spec import MetricSpec
-from layerscope.metrics.spectral import (
-    Spectrum,
-    singular_spectrum,
-    spectrum_entropy,
-    spectrum_of_blocks,
-)
-from layerscope.metrics.streams import Blocks
+from layerscope.metrics.spectral import Spectrum, singular_spectrum, spectrum_entropy
 
 
 def effective_rank(Z: npt.ArrayLike, rows: RowRecipe = "center-unit") -> float:
@@ -44,18 +38,6 @@ def _of_spectrum(spectrum: Spectrum) -> float:
     return math.exp(spectrum_entropy(spectrum.q))
 
 
-def effective_rank_of_blocks(blocks: Blocks) -> float:
-    """``effective_rank`` of a stream of rows.
-
-    Args:
-        blocks: n rows of width d.
-
-    Raises:
-        Undefined: as ``effective_rank``.
-    """
-    return _of_spectrum(spectrum_of_blocks(blocks))
-
-
 def _bounds(n: int, d: int) -> tuple[float, float]:
     return 1.0, float(min(n, d))
 
@@ -75,5 +57,4 @@ SPEC = MetricSpec(
     source="Roy & Vetterli 2007; Garrido et al. 2023",
     of_spectrum=_of_spectrum,
     rows="center-unit",
-    of_blocks=effective_rank_of_blocks,
 )

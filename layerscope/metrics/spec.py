@@ -23,13 +23,13 @@ KINDS: dict[Kind, str] = {
 Direction = Literal["higher", "lower"]
 Invariance = Literal[
     "orthogonal",  # one rotation or reflection of all rows
-    "separate_orthogonal",  # a rotation of X and another one of Y (pairs)
+    "separate_orthogonal",  # a rotation of X and another one of Y (pairs, and pairs of layers)
     "scale",  # one positive factor for all rows
     "row_scale",  # a positive factor of its own for each row
-    "translation",  # one vector added to all rows
+    "translation",  # one vector added to all rows (pairs of layers: one of its own for each)
     "permutation",  # another order of the samples (for tokens: of the tokens)
     "reversal",  # the samples, or tokens, from last to first
-    "swap",  # X and Y exchanged (pairs)
+    "swap",  # X and Y exchanged (pairs, and pairs of layers)
     "view_permutation",  # another order of the views of each sample (views)
 ]
 
@@ -56,7 +56,8 @@ class MetricSpec:
         name: what the command line and the frames call it.
         label: axis label with the unit.
         function: numpy arrays in, one float out; raises ``Undefined``. Takes ``(T, d)`` token states of
-            one prompt, ``(n, d)`` samples, two ``(n, d)`` views, or ``(n, a, d)`` views, as ``kind`` says.
+            one prompt, ``(n, d)`` samples, two ``(n, d)`` views, ``(n, a, d)`` views, or ``(n, d)`` and
+            ``(n, e)`` samples at two layers, as ``kind`` says.
         kind: which of these it takes.
         direction: which end is taken to be better when nothing else is said.
         variant: the recipe that every result row carries.
@@ -69,12 +70,12 @@ class MetricSpec:
         max_n: rows above which the driver takes a stated, seeded subsample; None where there is no limit.
         seeded: whether the function draws random numbers and takes ``seed=``.
         batch: for tokens, the same metric over a padded batch of torch tensors, ``(states, mask)``.
-        of_spectrum: for samples, the same value from a decomposition that several metrics share; it may
-            raise ``Undefined`` too.
+        of_spectrum: for samples, the same value from a decomposition that several metrics share, and that
+            can be made of a stream; it may raise ``Undefined`` too.
         rows: the recipe whose spectrum ``of_spectrum`` takes; None where there is no ``of_spectrum``.
         of_blocks: the same value from streams of blocks of rows (``layerscope.metrics.streams.Blocks``), one
-            stream for samples, two for a pair, one of ``(b, a, d)`` blocks for views; None where the
-            metric needs all rows at once.
+            stream for samples, two for a pair, one of ``(b, a, d)`` blocks for views; None where there
+            is ``of_spectrum``, or the metric needs all rows at once.
         derived_from: the metric that this one is a function of, so that the work is done once.
         derive: its value from that metric's value and n.
     """

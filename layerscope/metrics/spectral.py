@@ -346,18 +346,6 @@ def _shares(values: Array, size: int) -> FloatArray:
     return np.asarray(np.sort(kept)[::-1] / kept.sum())
 
 
-def dataset_entropy_of_blocks(blocks: Blocks) -> float:
-    """``dataset_entropy`` of a stream of rows.
-
-    Args:
-        blocks: n rows of width d.
-
-    Raises:
-        Undefined: as ``dataset_entropy``.
-    """
-    return _of_spectrum(spectrum_of_blocks(blocks))
-
-
 def _bounds(n: int, d: int) -> tuple[float, float]:
     return 0.0, math.log(min(n, d))
 
@@ -381,5 +369,4 @@ SPEC = MetricSpec(
     source="Giraldo et al. 2014; Skean et al. 2025",
     of_spectrum=_of_spectrum,
     rows="center-unit",
-    of_blocks=dataset_entropy_of_blocks,
 )

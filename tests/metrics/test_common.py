@@ -13,16 +13,30 @@ import pytest
 import torch
 
 from layerscope.errors import UsageError
-from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric
-from layerscope.metrics.spectral import decompose
+from layerscope.metrics import LAYER_METRICS, METRICS, MetricSpec, Undefined, get_metric
+from layerscope.metrics.spectral import decompose, spectrum_of_blocks
 from layerscope.metrics.streams import Blocks
 from tests.reference.alignment import alignment
+from tests.reference.anisotropy import anisotropy
+from tests.reference.cka import cka
 from tests.reference.curvature import curvature
 from tests.reference.dime import dime
 from tests.reference.effective_rank import effective_rank
+from tests.reference.first_token_norm_ratio import first_token_norm_ratio
+from tests.reference.hubness import hubness
 from tests.reference.infonce import infonce, infonce_bound
+from tests.reference.intrinsic_dimension import mle, twonn
 from tests.reference.lidar import lidar
 from tests.reference.matrix_entropy import matrix_entropy
+from tests.reference.outlier_dimensions import outlier_variance_top1, outlier_variance_top3
+from tests.reference.spectral_ranks import (
+    alpha_req,
+    entropy_rank,
+    isoscore,
+    nesum,
+    participation_ratio,
+    stable_rank,
+)
 from tests.reference.uniformity import uniformity
 
 REFERENCES = {
@@ -36,19 +50,43 @@ REFERENCES = {
     "infonce_bound": infonce_bound,
     "lidar": lidar,
     "dime": dime,
+    "entropy_rank": entropy_rank,
+    "stable_rank": stable_rank,
+    "participation_ratio": participation_ratio,
+    "alpha_req": alpha_req,
+    "nesum": nesum,
+    "anisotropy": anisotropy,
+    "isoscore": isoscore,
+    "intrinsic_dimension_twonn": twonn,
+    "intrinsic_dimension_mle": mle,
+    "outlier_variance_top1": outlier_variance_top1,
+    "outlier_variance_top3": outlier_variance_top3,
+    "first_token_norm_ratio": first_token_norm_ratio,
+    "hubness": hubness,
+    "cka_linear": cka,
+    "layer_similarity_to_last": cka,
 }
+ALL = METRICS + LAYER_METRICS
 SHAPES = [(9, 4), (6, 6), (5, 11)]
-every_metric = pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
+FEWEST_COLUMNS = {"alpha_req": 13}
+every_metric = pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 
 
 def make_input(spec: MetricSpec, n: int, d: int, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Rows off the origin, wider in some directions than in others; views are noisy copies of them."""
+    """Rows off the origin, wider in some directions than in others; views are noisy copies of them.
+
+    Two layers differ in width. Where there are too few rows or columns for the metric, there are more.
+    """
+    n = n if n >= spec.minimum_n else n + spec.minimum_n
+    d = max(d, FEWEST_COLUMNS.get(spec.name, d))
     rng = np.random.default_rng(seed)
     base = rng.normal(size=(n, d)) * np.linspace(1, 3, d) + 0.5
     if spec.kind == "pair":
         return base + 0.4 * rng.normal(size=(n, d)), base + 0.4 * rng.normal(size=(n, d))
     if spec.kind == "views":
         return (base[:, None] + 0.4 * rng.normal(size=(n, 3, d)),)
+    if spec.kind == "layer_pair":
+        return base, np.tanh(base @ rng.normal(size=(d, d + 2))) + 0.5
     return (base,)
 
 
@@ -72,6 +110,10 @@ def row_scale(rng, *arrays):
 def translation(rng, *arrays):
     shift = rng.normal(size=arrays[0].shape[-1])
     return [array + shift for array in arrays]
+
+
+def separate_translation(rng, *arrays):
+    return [array + rng.normal(size=array.shape[-1]) for array in arrays]
 
 
 def permutation(rng, *arrays):
@@ -105,6 +147,15 @@ TRANSFORMATIONS = {
     "reversal": reversal,
 }
 PAIR_TRANSFORMATIONS = {"separate_orthogonal": separate_orthogonal, "swap": swap}
+LAYER_TRANSFORMATIONS = {
+    "separate_orthogonal": separate_orthogonal,
+    "scale": scale,
+    "row_scale": row_scale,
+    "translation": separate_translation,
+    "permutation": permutation,
+    "reversal": reversal,
+    "swap": swap,
+}
 
 
 def transformations_of(spec):
@@ -112,12 +163,20 @@ def transformations_of(spec):
         return TRANSFORMATIONS | PAIR_TRANSFORMATIONS
     if spec.kind == "views":
         return TRANSFORMATIONS | {"view_permutation": view_permutation}
+    if spec.kind == "layer_pair":
+        return LAYER_TRANSFORMATIONS
     return TRANSFORMATIONS
 
 
 def test_no_metric_was_forgotten():
-    assert set(REFERENCES) == {spec.name for spec in METRICS}
-    assert len({spec.label for spec in METRICS}) == len(METRICS)
+    assert set(REFERENCES) == {spec.name for spec in ALL}
+    assert len({spec.label for spec in ALL}) == len(REFERENCES) == len(ALL)
+
+
+def test_only_metrics_of_one_layer_are_measured_layer_by_layer():
+    """A driver that gives views of one layer to a metric of two layers would mislabel the number."""
+    assert {spec.kind for spec in LAYER_METRICS} == {"layer_pair"}
+    assert "layer_pair" not in {spec.kind for spec in METRICS}
 
 
 @every_metric
@@ -129,7 +188,7 @@ def test_agrees_with_the_slow_reference(spec, shape):
 
 
 @pytest.mark.parametrize(
-    ("spec", "name"), [(spec, name) for spec in METRICS for name in transformations_of(spec)]
+    ("spec", "name"), [(spec, name) for spec in ALL for name in transformations_of(spec)]
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_invariances_hold_and_no_others(spec, name, shape):
@@ -152,9 +211,8 @@ def test_declares_only_invariances_that_are_tested(spec):
 @pytest.mark.parametrize("noise", [1e-12, 1e-3, 1.0])
 def test_stays_within_bounds(spec, shape, noise):
     arguments = make_input(spec, *shape)
-    base = np.ones_like(arguments[0])
-    low, high = spec.bounds(*shape)
-    value = spec.function(*(base + noise * array for array in arguments))
+    low, high = spec.bounds(len(arguments[0]), arguments[0].shape[-1])
+    value = spec.function(*(1 + noise * array for array in arguments))
     assert low - 1e-9 <= value <= high + 1e-9
 
 
@@ -169,16 +227,23 @@ def test_the_shared_spectrum_gives_the_same_value(spec, shape, noise):
         assert spec.of_spectrum(decompose(Z, spec.rows)) == pytest.approx(spec.function(Z), rel=1e-9)
 
 
-NEEDS_ALL_ROWS = {"dime"}
-streamed = pytest.mark.parametrize(
-    "spec", [spec for spec in METRICS if spec.of_blocks is not None], ids=lambda spec: spec.name
-)
+NEEDS_ALL_ROWS = {"dime", "hubness", "intrinsic_dimension_twonn", "intrinsic_dimension_mle"}
+STREAMED = [spec for spec in METRICS if spec.kind != "tokens" and spec.name not in NEEDS_ALL_ROWS]
+streamed = pytest.mark.parametrize("spec", STREAMED, ids=lambda spec: spec.name)
 
 
-@every_metric
-def test_every_set_metric_but_a_few_can_be_streamed(spec):
-    assert (spec.of_blocks is None) == (spec.kind == "tokens" or spec.name in NEEDS_ALL_ROWS)
-    assert spec.of_blocks is not None or spec.kind == "tokens" or spec.max_n is not None
+def of_blocks(spec, *streams):
+    """The metric of streams of rows, as the driver takes it."""
+    if spec.of_spectrum is not None:
+        return spec.of_spectrum(spectrum_of_blocks(*streams, spec.rows))
+    return spec.of_blocks(*streams)
+
+
+def test_what_cannot_be_streamed_takes_a_subsample_that_is_told():
+    for spec in METRICS:
+        can = spec.of_blocks is not None or spec.of_spectrum is not None
+        assert can == (spec in STREAMED)
+        assert (spec.max_n is not None) == (spec.name in NEEDS_ALL_ROWS)
 
 
 @streamed
@@ -187,7 +252,7 @@ def test_every_set_metric_but_a_few_can_be_streamed(spec):
 @pytest.mark.parametrize("factor", [1.0, 1e-200, 1e200])
 def test_chunked_equals_one_shot(spec, shape, block, factor):
     arguments = [array * factor for array in make_input(spec, *shape)]
-    value = spec.of_blocks(*(Blocks.of(array, block) for array in arguments))
+    value = of_blocks(spec, *(Blocks.of(array, block) for array in arguments))
     assert value == pytest.approx(spec.function(*arguments), rel=1e-9, abs=1e-12)
 
 
@@ -203,7 +268,7 @@ def test_streams_are_undefined_for_the_same_reasons(spec, reason):
         arguments = [array[:1] for array in arguments]
     for blocks in (2, 100):
         with pytest.raises(Undefined, match=reason):
-            spec.of_blocks(*(Blocks.of(array, blocks) for array in arguments))
+            of_blocks(spec, *(Blocks.of(array, blocks) for array in arguments))
 
 
 @streamed
@@ -221,7 +286,7 @@ def test_streams_need_little_memory(spec):
     count = 2 if spec.kind == "pair" else 1
     streams = [Blocks(start, n, d, block=block) for _ in range(count)]
     tracemalloc.start()
-    spec.of_blocks(*streams)
+    of_blocks(spec, *streams)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     whole = 8 * n * n if is_square else 8 * n * math.prod(shape)
@@ -318,9 +383,9 @@ def test_wrong_shapes_and_types_are_a_usage_error(spec):
 
 @every_metric
 def test_pairs_must_fit(spec):
-    if spec.kind == "pair":
+    if spec.kind in ("pair", "layer_pair"):
         X, Y = make_input(spec, 6, 5)
-        with pytest.raises(UsageError, match=r"\(6, 5\) and \(5, 5\)"):
+        with pytest.raises(UsageError, match=rf"\(6, 5\) and \(5, {Y.shape[1]}\)"):
             spec.function(X, Y[:5])
 
 
@@ -363,7 +428,8 @@ def test_texts_of_a_spec_fit_a_table(spec):
         assert text
         assert "\n" not in text
     assert spec.reads.endswith(".")
-    assert get_metric(spec.name) is spec
+    if spec in METRICS:
+        assert get_metric(spec.name) is spec
 
 
 def test_unknown_names_get_the_nearest_one():
@@ -371,6 +437,6 @@ def test_unknown_names_get_the_nearest_one():
         get_metric("curvture")
 
 
-def test_importing_the_metrics_does_not_import_torch():
-    code = "import sys, layerscope.metrics; sys.exit('torch' in sys.modules)"
+def test_importing_the_metrics_imports_neither_torch_nor_scikit_dimension():
+    code = "import sys, layerscope.metrics; sys.exit(not {'torch', 'skdim'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
