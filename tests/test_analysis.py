@@ -37,14 +37,25 @@ COUNT = spec_of(lambda Z: float(len(Z)))
 TOTAL = spec_of(lambda Z: float(Z.sum()))
 
 
+def two_of_each(path, n, d):
+    """Two layers, two poolings, two views."""
+    names = [f"{pooling}/{layer}" for pooling in ("mean", "last") for layer in ("embed", "block.1")]
+    texts, first, second = (
+        {name: normal(n, d, seed + k) for k, name in enumerate(names)} for seed in (0, 10, 20)
+    )
+    return make_cache(path, texts, n_blocks=2, views={"view.0": first, "view.1": second})
+
+
 @pytest.fixture
 def cache(tmp_path):
     """Two layers, two poolings, two views, twelve texts."""
-    names = [f"{pooling}/{layer}" for pooling in ("mean", "last") for layer in ("embed", "block.1")]
-    texts, first, second = (
-        {name: normal(seed=seed + k) for k, name in enumerate(names)} for seed in (0, 10, 20)
-    )
-    return make_cache(tmp_path / "cache", texts, n_blocks=2, views={"view.0": first, "view.1": second})
+    return two_of_each(tmp_path / "cache", 12, 5)
+
+
+@pytest.fixture
+def large_cache(tmp_path):
+    """The same with as many texts and dimensions as any metric needs."""
+    return two_of_each(tmp_path / "cache", 24, 13)
 
 
 def only(frame, **where):
@@ -104,12 +115,12 @@ def test_a_metric_or_pooling_asked_for_twice_is_measured_once(cache):
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_values_are_the_metrics_own_on_the_rows_of_the_cache(cache, name):
-    frame = analyze(cache, [name], pooling=["last"], draws=0, seed=3)
+def test_values_are_the_metrics_own_on_the_rows_of_the_cache(large_cache, name):
+    frame = analyze(large_cache, [name], pooling=["last"], draws=0, seed=3)
     spec = get_metric(name)
-    for layer in cache.layers:
+    for layer in large_cache.layers:
         texts, *views = (
-            cache.layer(layer, "last", view).astype(np.float64) for view in (None, "view.0", "view.1")
+            large_cache.layer(layer, "last", view).astype(np.float64) for view in (None, "view.0", "view.1")
         )
         arguments = {"samples": [texts], "pair": views, "views": [np.stack(views, axis=1)]}[spec.kind]
         expected = spec.function(*arguments, **({"seed": 3} if spec.seeded else {}))
@@ -373,10 +384,10 @@ def test_a_row_that_is_not_finite_makes_its_layer_missing_by_name(tmp_path, rows
 
 
 def test_a_view_that_is_not_finite_makes_its_layer_missing_for_metrics_of_views_only(tmp_path):
-    broken = normal()
+    broken = normal(24, 13)
     broken[5] = np.inf
-    views = {"a": {"mean/embed": normal()}, "b": {"mean/embed": broken}}
-    cache = make_cache(tmp_path / "cache", {"mean/embed": normal()}, n_blocks=1, views=views)
+    views = {"a": {"mean/embed": normal(24, 13)}, "b": {"mean/embed": broken}}
+    cache = make_cache(tmp_path / "cache", {"mean/embed": normal(24, 13)}, n_blocks=1, views=views)
     frame = analyze(cache, SETS, draws=0)
     needs = frame["metric"].isin(NEEDS_VIEWS)
     assert set(frame["reason"][needs]) == {"not finite: row 5"}

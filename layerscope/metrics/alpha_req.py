@@ -93,8 +93,7 @@ def power_law(
 
 def _fit(spectrum: Spectrum, first: int, last: int) -> PowerLaw:
     """The line, through singular values: the ends of steep spectra drown in round-off once squared."""
-    rank = len(spectrum.p) - (1 if spectrum.is_centred and spectrum.n <= spectrum.d else 0)
-    q = spectrum.q[:rank]
+    q = spectrum.q
     last = min(last, int(np.count_nonzero(q)))
     if last <= first:
         raise Undefined(f"fewer than 2 eigenvalues from number {first} on")
