@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from layerscope.analysis import analyze
+    from layerscope.analysis import analyze, compare_layers
     from layerscope.cache import LayerCache
     from layerscope.corpus import Corpus, read_corpus
     from layerscope.errors import LayerscopeError
@@ -28,6 +28,7 @@ _HOMES = {
     "LayerscopeError": "layerscope.errors",
     "MetricSpec": "layerscope.metrics",
     "analyze": "layerscope.analysis",
+    "compare_layers": "layerscope.analysis",
     "evaluate_sts": "layerscope.evaluate.sts",
     "extract": "layerscope.extraction",
     "pick_layers": "layerscope.select",
@@ -46,6 +47,7 @@ __all__ = [
     "LayerscopeError",
     "MetricSpec",
     "analyze",
+    "compare_layers",
     "evaluate_sts",
     "extract",
     "pick_layers",

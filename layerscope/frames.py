@@ -33,6 +33,10 @@ PICK_COLUMNS = (
     "layer", "layer_name", "depth", "value", "runner_up", "runner_up_value", "support", "most_picked",
     "most_picked_support", "clear", "n", "reason",
 )  # fmt: skip
+LAYER_PAIR_COLUMNS = (
+    "model", "corpus", "pooling", "layer_name", "other_layer_name", "metric", "variant", "value", "n",
+    "reason",
+)  # fmt: skip
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n"}
 _KEYS = ("model", "corpus", "task", "split", "subset", "layer_name", "pooling", "metric", "variant")
 _REQUIRED = {

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerscope.analysis import analyze, vectors
+from layerscope.analysis import analyze, compare_layers, vectors
 from layerscope.errors import MetricError, UsageError
-from layerscope.frames import METRIC_COLUMNS, read_frame, write_frame
-from layerscope.metrics import METRICS, MetricSpec, Undefined, get_metric, infonce, spectral
+from layerscope.frames import LAYER_PAIR_COLUMNS, METRIC_COLUMNS, read_frame, write_frame
+from layerscope.metrics import METRICS, MetricSpec, Undefined, cka, get_metric, infonce, spectral
 from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
 from layerscope.select import LayerSelector, pick_layers
 from tests.caches import make_cache
@@ -656,3 +656,44 @@ def test_rows_that_are_not_finite_are_left_out_where_asked(tmp_path):
     assert only(frame, metric="uniformity", layer_name="block.1")["value"] == pytest.approx(kept)
     with pytest.raises(UsageError, match="nonfinite is 'drop': it must be refuse or exclude"):
         analyze(cache, nonfinite="drop")
+
+
+# Layers compared
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_layers_are_compared_in_pairs(tmp_path, shards):
+    Z = normal(40, 6)
+    turned = Z @ np.linalg.qr(normal(6, 6, 1))[0]
+    broken = Z.copy()
+    broken[7, 0] = np.inf
+    arrays = {
+        "mean/embed": Z, "mean/block.1": turned, "mean/block.2": normal(40, 6, 2),
+        "mean/block.3": np.ones((40, 6)), "mean/block.4": broken,
+    }  # fmt: skip
+    cache = make_cache(tmp_path / "cache", arrays, n_blocks=4, shards=shards)
+    frame = compare_layers(cache, batch=20)
+    assert list(frame.columns) == list(LAYER_PAIR_COLUMNS)
+    wide = frame.pivot(index="layer_name", columns="other_layer_name", values="value")
+    assert wide.loc["embed", "block.1"] == pytest.approx(1, abs=1e-5)
+    halves = cka.cka_matrix([[Z[:20], arrays["mean/block.2"][:20]], [Z[20:], arrays["mean/block.2"][20:]]])
+    assert wide.loc["embed", "block.2"] == pytest.approx(halves[0, 1], abs=1e-9)
+    np.testing.assert_array_equal(wide.to_numpy(), wide.T.to_numpy())
+    reasons = frame.set_index(["layer_name", "other_layer_name"])["reason"]
+    assert reasons["embed", "block.3"] == "constant"
+    assert reasons["block.4", "embed"] == "not finite: row 7"
+    assert reasons["embed", "block.1"] == ""
+    with pytest.raises(UsageError, match="batch is 3"):
+        compare_layers(cache, batch=3)
+    with pytest.raises(UsageError, match="cka_linear is of all pairs of layers"):
+        analyze(cache, "cka_linear")
+
+
+def test_similarity_to_the_last_layer_is_measured_where_asked(tmp_path):
+    arrays = {"mean/embed": normal(30, 4), "mean/block.1": normal(30, 4, 1)}
+    cache = make_cache(tmp_path / "cache", arrays, n_blocks=1)
+    frame = analyze(cache, "layer_similarity_to_last", draws=2)
+    expected = cka.cka_linear(*(array.astype(np.float64) for array in arrays.values()))
+    assert frame["value"].tolist() == pytest.approx([expected, 1.0], abs=1e-9)
+    assert [len(draws) for draws in frame["draws"]] == [2, 2]
+    assert "layer_similarity_to_last" not in set(analyze(cache, draws=0)["metric"])

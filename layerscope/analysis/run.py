@@ -18,11 +18,12 @@ from layerscope.analysis.tokens import token_records
 from layerscope.cache import LayerCache, as_cache
 from layerscope.errors import UsageError
 from layerscope.frames import METRIC_COLUMNS, as_frame
-from layerscope.metrics import METRICS, MetricSpec, get_metric
+from layerscope.metrics import METRICS, MetricSpec, cka, get_metric
 from layerscope.metrics.eigen import decomposing_on, find_device
 from layerscope.metrics.own import load_metric
 from layerscope.resampling import check_draws
 
+ALL_PAIRS = cka.SPEC.name
 Progress = Callable[[int, int], None]
 _WORTH_A_PROCESS = 50_000  # rows × tasks × draws: about two seconds of work
 
@@ -135,6 +136,8 @@ def _chosen_specs(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None)
         if not isinstance(name, str | MetricSpec):
             raise UsageError(f"metrics: expected names or MetricSpecs, got {name!r}")
     specs = list(dict.fromkeys(_spec_of(metric) for metric in given))
+    if any(spec.name == ALL_PAIRS for spec in specs):
+        raise UsageError(f"{ALL_PAIRS} is of all pairs of layers: take compare_layers, or analyze --cka")
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:

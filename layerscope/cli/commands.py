@@ -54,10 +54,19 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
 
 
 def analyze(
-    cache_path: Path, metrics: list[str] | None, output: Path | None, *, as_json: bool, **options: Any
+    cache_path: Path,
+    metrics: list[str] | None,
+    output: Path | None,
+    *,
+    as_json: bool,
+    cka: bool,
+    **options: Any,
 ) -> None:
     """``layerscope analyze``."""
+    import pandas as pd
+
     from layerscope.analysis import analyze as run
+    from layerscope.analysis import compare_layers
     from layerscope.cache import LayerCache
 
     cache = LayerCache(cache_path)
@@ -66,6 +75,10 @@ def analyze(
         frame = run(cache, metrics, progress=advance, **options)
     _tell_missing(frame, cache.layers)
     files = write_frame(frame, target)
+    if cka:
+        poolings = options["pooling"] or cache.poolings
+        pairs = pd.concat([compare_layers(cache, pooling=name) for name in poolings], ignore_index=True)
+        files += write_frame(pairs, target.with_name("cka.parquet"))
     if as_json:
         console.out.print(frame_json(frame), markup=False)
         return

@@ -275,6 +275,9 @@ def analyze(
     device: Annotated[
         str, typer.Option(help="Where matrices are decomposed: auto, cpu or cuda.", metavar="NAME")
     ] = "auto",
+    cka: Annotated[
+        bool, typer.Option("--cka", help="Also compare all pairs of layers: CACHE/frames/cka.parquet.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the frame as JSON instead of tables; missing is null.")
     ] = False,
@@ -301,6 +304,7 @@ def analyze(
         nonfinite="exclude" if exclude_nonfinite else "refuse",
         device=device,
         as_json=as_json,
+        cka=cka,
     )
 
 

@@ -57,7 +57,7 @@ METRICS: tuple[MetricSpec, ...] = (
     first_token_norm_ratio.SPEC,
     hubness.SPEC,
 )
-# Of two layers, and so not among those that are measured layer by layer.
+# Of two layers, and so no criteria to pick one by; measured where asked for.
 LAYER_METRICS: tuple[MetricSpec, ...] = (cka.SPEC, cka.LAST_SPEC)
 
 __all__ = ["KINDS", "LAYER_METRICS", "METRICS", "MetricSpec", "Undefined", "get_metric"]
@@ -75,7 +75,8 @@ def get_metric(name: str) -> MetricSpec:
     Traceback (most recent call last):
     layerscope.errors.UsageError: no metric 'effective_rnk': did you mean 'effective_rank'? ...
     """
-    for spec in METRICS:
+    every = METRICS + LAYER_METRICS
+    for spec in every:
         if spec.name == name:
             return spec
-    raise UsageError(f"no metric {name!r}: {nearest(name, (spec.name for spec in METRICS))}")
+    raise UsageError(f"no metric {name!r}: {nearest(name, (spec.name for spec in every))}")
