@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from layerscope.errors import ModelError, UsageError
+from layerscope.errors import ModelError, UsageError, count_of
 from layerscope.files import file_sha256, json_sha256
 
 DType = Literal["auto", "float32", "bfloat16"]
 DTYPES = ("auto", "float32", "bfloat16")
 _LEAST_VOCABULARY = 0.5  # share of the model's vocabulary; padding to a round size is far less
+_OWN_TOKENIZER = (
+    "put the model's own tokenizer (tokenizer.json, or the vocabulary) into its folder, or pass tokenizer="
+)
 _WEIGHTS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
 
 
@@ -67,7 +70,13 @@ def find_model(model: Any, revision: str | None = None) -> ModelSource:
         ModelError: no such folder, no weights in it, or a hub id that cannot be reached.
         UsageError: nothing that could be a model, or a revision of a local one.
     """
+    if revision is not None and not isinstance(revision, str):
+        raise UsageError(f"revision is {revision!r}: give a branch, tag or commit as text")
     if not isinstance(model, str | Path):
+        if revision is not None:
+            raise UsageError(
+                "revision is for models on the hub, and this one is loaded already: leave it away"
+            )
         return _object_source(model)
     if not str(model).strip():
         raise UsageError("the model has no name: give a hub id, a model folder or a .gguf file")
@@ -209,14 +218,16 @@ def load_model(
 
 
 def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer that has far fewer tokens than the model, as one built from no files has."""
-    expected = getattr(model.config, "vocab_size", None)
-    if isinstance(expected, int) and len(tokenizer) < expected * _LEAST_VOCABULARY:
-        raise ModelError(
-            f"{name}: the tokenizer has {len(tokenizer):,} tokens and the model {expected:,}, so it is not "
-            "the model's own: put its files (tokenizer.json, or the vocabulary) into the model folder, "
-            "or pass tokenizer="
-        )
+    """Refuse a tokenizer with nothing but special tokens, or far fewer tokens than the model.
+
+    Both are what transformers builds for a folder without the tokenizer's files.
+    """
+    size, expected = len(tokenizer), getattr(model.config, "vocab_size", None)
+    if size <= len(set(tokenizer.all_special_ids)):
+        raise ModelError(f"{name}: the tokenizer knows no words at all: {_OWN_TOKENIZER}")
+    if isinstance(expected, int) and size < expected * _LEAST_VOCABULARY:
+        sizes = f"the tokenizer has {count_of(size, 'token')} and the model {expected:,}"
+        raise ModelError(f"{name}: {sizes}: {_OWN_TOKENIZER}")
 
 
 def _without_head(model: Any) -> Any:
@@ -276,10 +287,15 @@ def _require_gguf() -> None:
 
 def _load_tokenizer(source: ModelSource, revision: str | None) -> Any:
     options = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
-    with _quiet(), _hub_errors(str(source.location)):
+    with _quiet():
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(source.location, revision=revision, **options)
+        try:
+            return AutoTokenizer.from_pretrained(source.location, revision=revision, **options)
+        except Exception as error:  # loaders raise whatever their formats raise
+            raise ModelError(
+                f"cannot load a tokenizer from {source.location} ({_first_line(error)}): {_OWN_TOKENIZER}"
+            ) from error
 
 
 def _length_limit(model: Any, tokenizer: Any, location: str | None) -> int:
@@ -338,4 +354,4 @@ def _hub_errors(name: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".: ")

@@ -84,11 +84,28 @@ def test_pickled_weights_need_the_flag(folder):
     assert load_model(find_model(folder), allow_pickle=True).dtype == "float32"
 
 
-def test_a_folder_without_tokenizer_files_is_refused(folder, tmp_path):
-    for file in folder.glob("*token*"):
-        file.unlink()
-    with pytest.raises(ModelError, match="tokenizer"):
-        load_model(find_model(folder))
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_a_folder_without_tokenizer_files_is_refused(family, tmp_path):
+    make_model(family).save_pretrained(tmp_path / "m")
+    with pytest.raises(ModelError, match=r"the model's own tokenizer \(tokenizer\.json, .* pass tokenizer="):
+        load_model(find_model(tmp_path / "m"))
+
+
+def test_a_tokenizer_of_special_tokens_alone_is_refused_however_small_the_model():
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    from tests.tiny import SIZE
+
+    small = BertModel(BertConfig(**SIZE | {"vocab_size": 8}, num_hidden_layers=1))
+    with pytest.raises(ModelError, match="the tokenizer knows no words at all"):
+        load_model(find_model(small), small, tokenizer=BertTokenizer())
+
+
+def test_a_revision_of_a_loaded_model_is_refused():
+    with pytest.raises(UsageError, match="this one is loaded already"):
+        find_model(make_model("bert"), revision="main")
+    with pytest.raises(UsageError, match="revision is 3"):
+        find_model("owner/name", revision=3)
 
 
 def test_a_tokenizer_of_another_model_is_refused():
