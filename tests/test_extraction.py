@@ -1,5 +1,6 @@
 """A cached row is the text's own hidden states, whatever the batch, the neighbours and the padding."""
 
+import errno
 import json
 import os
 import signal
@@ -380,6 +381,30 @@ def test_a_folder_that_cannot_take_the_cache_is_told_before_the_model_is_loaded(
         extract(make_model("bert"), TEXTS, path=tmp_path / "file", tokenizer=make_tokenizer())
     with pytest.raises(CacheError, match="not empty and not a cache"):
         extract(make_model("bert"), TEXTS, path=tmp_path, tokenizer=make_tokenizer())
+    with pytest.raises(CacheError, match=r"a file stands where a folder is needed.* -o"):
+        extract(make_model("bert"), TEXTS, path=tmp_path / "file" / "c", tokenizer=make_tokenizer())
+    with pytest.raises(CacheError, match=r"could not write .*too long"):
+        extract(make_model("bert"), TEXTS, path=tmp_path / ("c" * 300), tokenizer=make_tokenizer())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_disk_that_cannot_be_written_is_told_before_the_model_is_loaded(tmp_path, monkeypatch):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    done = extract(model, TEXTS, path=tmp_path / "done", tokenizer=tokenizer)
+
+    def refuse_file(**_):
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    def refuse_model(*_, **__):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse_file)
+    monkeypatch.setattr("layerscope.extraction.run.load_model", refuse_model)
+    for path, changed in (("new", {}), ("done", {"layers": 1})):
+        with pytest.raises(CacheError, match=rf"no permission to write .*{path}: choose another .* -o"):
+            extract(model, TEXTS, path=tmp_path / path, tokenizer=tokenizer, **changed)
+    again = extract(model, TEXTS, path=tmp_path / "done", tokenizer=tokenizer)  # which is there already
+    assert again.layers == done.layers
 
 
 def test_one_name_or_number_will_do_where_a_list_is_taken(tmp_path):
@@ -450,7 +475,7 @@ def test_unknown_names_are_usage_errors_and_leave_no_folder(tmp_path):
         with pytest.raises(UsageError, match=message):
             extract(model, path=tmp_path / "c", **given)
         assert not (tmp_path / "c").exists()
-    for path in (None, 3, " "):
+    for path in (None, 3, " ", b"c", "a\0b"):
         with pytest.raises(UsageError, match="path must be the folder"):
             extract(model, TEXTS, path=path, tokenizer=tokenizer)
     model.save_pretrained(tmp_path / "m")

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from layerscope.errors import CacheError, UsageError, nearest
 from layerscope.extraction.content import TOKEN_METRICS
+from layerscope.files import check_writable, explained
 from layerscope.manifest import DamagedManifestError, find_manifest
 from layerscope.models import DTYPES
 from layerscope.pooling import check_poolings
@@ -17,25 +18,33 @@ MOST_VIEWS = 64
 
 
 def check_target(path: Any, *, overwrite: bool) -> Path:
-    """The cache folder, which must be a cache, or empty, or not there yet.
+    """The cache folder, which must be a cache, or empty, or not there yet and possible to make.
 
     Raises:
         UsageError: not a path.
-        CacheError: a file, or a folder with something else in it.
+        CacheError: a file, a folder with something else in it, or one that cannot be written.
     """
-    if not isinstance(path, str | Path) or not str(path).strip():
+    if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
         raise UsageError(f"path must be the folder of the cache, not {path!r}")
     target = Path(path)
+    with explained(target):
+        if target.is_dir() and _is_cache(target, overwrite=overwrite):
+            return target  # and if it is this very extraction, nothing need be written
+        _check_free(target)
+    check_writable(target)
+    return target
+
+
+def _check_free(target: Path) -> None:
+    """Refuse a file, and a folder with anything in it."""
     if target.exists() and not target.is_dir():
         raise CacheError(f"{target} is a file: give a folder for the cache with -o")
-    if target.is_dir() and not _is_cache(target, overwrite=overwrite):
-        others = sorted(entry.name for entry in target.iterdir() if not entry.name.endswith(".tmp"))
-        if others:
-            raise CacheError(
-                f"the folder {target} is not empty and not a cache (it holds {others[0]}): "
-                "choose another with -o"
-            )
-    return target
+    entries = target.iterdir() if target.is_dir() else ()
+    others = sorted(entry.name for entry in entries if not entry.name.endswith(".tmp"))
+    if others:
+        raise CacheError(
+            f"the folder {target} is not empty and not a cache (it holds {others[0]}): choose another with -o"
+        )
 
 
 def _is_cache(folder: Path, *, overwrite: bool) -> bool:

@@ -25,7 +25,7 @@ from layerscope.extraction.options import (
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import make_streams, make_view_plan, unknown_tokens_note
-from layerscope.files import json_sha256
+from layerscope.files import check_writable, json_sha256
 from layerscope.models import DType, LoadedModel, find_model, is_hub_id, load_model
 from layerscope.sinks import SinkReport, find_sinks
 from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
@@ -139,6 +139,7 @@ def extract(
     if hit is not None:
         listener.hit(hit)
         return hit
+    check_writable(target)
     loaded = load_model(
         source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=max_length,
         revision=revision, allow_pickle=allow_pickle,
