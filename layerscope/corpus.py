@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,19 +121,18 @@ def read_corpus(
     1           True
     2           True
     """
-    if (
-        source is None
-        or isinstance(source, Mapping | Set)
-        or (isinstance(source, str) and not source.strip())
-    ):
+    if not _may_hold_texts(source):
         raise UsageError(
             f"the corpus is {_described(source)}: give a file, a dataset, a list of texts or a DataFrame"
         )
-    columns = (text_columns,) if isinstance(text_columns, str) else tuple(text_columns)
-    others = [column for column in (view_column, score_column, label_column) if column is not None]
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}: ask for at least one row, or leave it away to read all")
-    at_most = None if limit is None else min(limit, sys.maxsize)
+    columns = _names("text_columns", text_columns)
+    single = {"view_column": view_column, "score_column": score_column, "label_column": label_column}
+    others = [_name(option, given) for option, given in single.items() if given is not None]
+    if limit is not None and (not isinstance(limit, Integral) or isinstance(limit, bool) or limit < 1):
+        raise UsageError(f"limit is {limit!r}: ask for at least one row, or leave it away to read all")
+    if not isinstance(encoding, str):
+        raise UsageError(f"encoding is {encoding!r}: give its name as text, such as utf-8")
+    at_most = None if limit is None else min(int(limit), sys.maxsize)
     with _printable_errors():
         table = raw_table(source, Reading(split, at_most, quoting, encoding, KnownNames([*columns, *others])))
         roles = assign_roles(
@@ -145,8 +145,29 @@ def read_corpus(
         return _assemble(table, roles, name or table.name)
 
 
+def _may_hold_texts(source: object) -> bool:
+    """Whether ``source`` has an order and may hold texts; the items themselves are checked later."""
+    if isinstance(source, str | Path):
+        return bool(str(source).strip())
+    return isinstance(source, Iterable) and not isinstance(source, Mapping | Set | bytes)
+
+
 def _described(source: object) -> str:
-    return f"a {type(source).__name__}" if isinstance(source, Mapping | Set) else repr(source)
+    return repr(source) if source is None or isinstance(source, str) else f"of type {type(source).__name__}"
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    """Column names given as one, several or none."""
+    if given is None:
+        return ()
+    several = given if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
+    return tuple(_name(option, name) for name in several)
+
+
+def _name(option: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise UsageError(f"{option} is {given!r}: give the column's name as text")
+    return given
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,24 @@ def _explain(error: OSError, target: Path) -> str:
         return f"no permission to write {target}: choose another output with -o"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return f"cannot write {target}: a file stands where a folder is needed; choose another output with -o"
-    return f"could not write {target}: {error.strerror or error}"
+    return f"could not write {target}: {error.strerror or error}; choose another output with -o"
 
 
 def make_folder(path: Path) -> None:
     """Create ``path`` and its parents, or say in one line why that cannot be."""
     with explained(path):
         path.mkdir(parents=True, exist_ok=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Say in one line why nothing could be written in ``folder``, which need not be there; leaves no trace.
+
+    Tried rather than asked for, since permissions do not tell of read-only and special file systems.
+    """
+    with explained(folder):
+        existing = next((place for place in (folder, *folder.parents) if place.exists()), Path())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
 
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:

@@ -300,6 +300,18 @@ def test_disk_that_fills_up_keeps_finished_shards_and_says_how_to_go_on(run, tin
     assert "2 of them there already" in err
 
 
+def test_an_output_without_a_name_is_not_the_folder_that_the_command_runs_in(
+    run, tiny, pairs, tmp_path, monkeypatch
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for words in (["extract", tiny, pairs, "-o", ""], ["demo", "-o", " "]):
+        code, _, err = run(*words)
+        assert code == 2
+        assert "it has no name: give a folder" in complaint(err)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 @pytest.mark.parametrize("command", ["analyze", "info", "verify", "report"])
 def test_a_cache_that_is_not_there(command, run, tmp_path):
     code, _, err = run(command, tmp_path / "nowhere")

@@ -1,5 +1,6 @@
 """A cached row is the text's own hidden states, whatever the batch, the neighbours and the padding."""
 
+import errno
 import json
 import os
 import signal
@@ -380,6 +381,30 @@ def test_a_folder_that_cannot_take_the_cache_is_told_before_the_model_is_loaded(
         extract(make_model("bert"), TEXTS, path=tmp_path / "file", tokenizer=make_tokenizer())
     with pytest.raises(CacheError, match="not empty and not a cache"):
         extract(make_model("bert"), TEXTS, path=tmp_path, tokenizer=make_tokenizer())
+    with pytest.raises(CacheError, match=r"a file stands where a folder is needed.* -o"):
+        extract(make_model("bert"), TEXTS, path=tmp_path / "file" / "c", tokenizer=make_tokenizer())
+    with pytest.raises(CacheError, match=r"could not write .*too long"):
+        extract(make_model("bert"), TEXTS, path=tmp_path / ("c" * 300), tokenizer=make_tokenizer())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_disk_that_cannot_be_written_is_told_before_the_model_is_loaded(tmp_path, monkeypatch):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    done = extract(model, TEXTS, path=tmp_path / "done", tokenizer=tokenizer)
+
+    def refuse_file(**_):
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    def refuse_model(*_, **__):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse_file)
+    monkeypatch.setattr("layerscope.extraction.run.load_model", refuse_model)
+    for path, changed in (("new", {}), ("done", {"layers": 1})):
+        with pytest.raises(CacheError, match=rf"no permission to write .*{path}: choose another .* -o"):
+            extract(model, TEXTS, path=tmp_path / path, tokenizer=tokenizer, **changed)
+    again = extract(model, TEXTS, path=tmp_path / "done", tokenizer=tokenizer)  # which is there already
+    assert again.layers == done.layers
 
 
 def test_one_name_or_number_will_do_where_a_list_is_taken(tmp_path):
@@ -389,6 +414,31 @@ def test_one_name_or_number_will_do_where_a_list_is_taken(tmp_path):
     )  # fmt: skip
     assert (one.layers, one.poolings) == (["block.2"], ["max"])
     assert list(one.token_metrics.columns) == ["row", "layer_name", "tokens", "curvature"]
+
+
+def test_numbers_of_numpy_and_a_device_of_torch_are_taken_as_those_of_python(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    model.save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    seen = _Seen()
+    for whole, device in ((int, "cpu"), (np.int64, torch.device("cpu"))):
+        numbers = {"layers": 2, "views": 1, "seed": 3, "limit": 4, "max_length": 9, "batch_tokens": 50}
+        options = {name: whole(value) for name, value in numbers.items()}
+        extract(tmp_path / "m", TEXTS, path=tmp_path / "c", device=device, listener=seen, **options)
+    assert (seen.plans, seen.hits) == (1, 1)
+
+
+def test_views_count_in_the_size_that_is_told_before_the_run(tmp_path):
+    sizes = {}
+
+    class Ear(Listener):
+        def plan(self, plan):
+            sizes[len(plan.views)] = plan.bytes
+
+    for views in (0, 2):
+        extract(make_model("bert"), TEXTS, path=tmp_path / str(views), tokenizer=make_tokenizer(),
+                views=views, token_metrics=(), listener=Ear())  # fmt: skip
+    assert sizes == {0: 4 * 5 * 32 * len(TEXTS), 2: 3 * 4 * 5 * 32 * len(TEXTS)}
 
 
 def test_texts_that_the_tokenizer_does_not_know_are_told(tmp_path):
@@ -438,9 +488,25 @@ def test_unknown_names_are_usage_errors_and_leave_no_folder(tmp_path):
         ({"layers": " "}, "selects nothing"),
         ({"layers": []}, "selects nothing"),
         ({"tokenizer": "bert-base"}, "tokenizer must be a loaded"),
-        ({"texts": {"a": 1}}, "the corpus is a dict"),
-        ({"texts": {"a"}}, "the corpus is a set"),
+        ({"texts": {"a": 1}}, "the corpus is of type dict"),
+        ({"texts": {"a"}}, "the corpus is of type set"),
         ({"texts": ""}, "the corpus is ''"),
+        ({"texts": 3}, "the corpus is of type int"),
+        ({"texts": b"cat"}, "the corpus is of type bytes"),
+        ({"text_columns": 3}, "text_columns is 3: give the column's name as text"),
+        ({"view_column": ["a"]}, r"view_column is \['a'\]"),
+        ({"limit": "3"}, "limit is '3'"),
+        ({"limit": 2.5}, "limit is 2.5"),
+        ({"encoding": None}, "encoding is None"),
+        ({"layers": True}, "selects nothing"),
+        ({"layers": b"all"}, "selects nothing"),
+        ({"token_metrics": None}, "token_metrics must be a name or a list of names, .* not None"),
+        ({"token_metrics": [["curvature"]]}, "did you mean 'curvature'"),
+        ({"blocks": 3}, "blocks is 3: give a name as text"),
+        ({"final_norm": ""}, "final_norm is '': give a name as text"),
+        ({"drop_first_token": "no"}, "drop_first_token is 'no': it must be True or False"),
+        ({"overwrite": 1}, "overwrite is 1: it must be True or False"),
+        ({"listener": print}, "listener must be a layerscope.extraction.Listener"),
         ({"texts": None}, "the corpus is None"),
         ({"final_norm": "embeddings"}, "does not take the hidden states of a block"),
         ({"final_norm": "embedings"}, "no module 'embedings'; the nearest are embeddings"),
@@ -450,7 +516,7 @@ def test_unknown_names_are_usage_errors_and_leave_no_folder(tmp_path):
         with pytest.raises(UsageError, match=message):
             extract(model, path=tmp_path / "c", **given)
         assert not (tmp_path / "c").exists()
-    for path in (None, 3, " "):
+    for path in (None, 3, " ", b"c", "a\0b"):
         with pytest.raises(UsageError, match="path must be the folder"):
             extract(model, TEXTS, path=path, tokenizer=tokenizer)
     model.save_pretrained(tmp_path / "m")

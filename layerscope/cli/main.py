@@ -50,6 +50,14 @@ app = typer.Typer(
 evaluate_app = typer.Typer(help="Score every layer against labels.", no_args_is_help=True)
 app.add_typer(evaluate_app, name="evaluate")
 
+
+def _folder(text: str | Path) -> Path:
+    """An output folder; an empty name would be the folder that the command runs in."""
+    if not str(text).strip():
+        raise typer.BadParameter("it has no name: give a folder")
+    return Path(text)
+
+
 CacheArgument = Annotated[
     Path,
     typer.Argument(help="A cache folder, made by 'layerscope extract'.", metavar="CACHE", show_default=False),
@@ -92,7 +100,12 @@ def extract(
     output: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="The cache folder to write.", metavar="FOLDER", show_default=False
+            "-o",
+            "--output",
+            help="The cache folder to write.",
+            metavar="FOLDER",
+            parser=_folder,
+            show_default=False,
         ),
     ],
     text_column: Annotated[
@@ -453,7 +466,11 @@ def demo(
     output: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="Folder for caches, frames, figures and report.", metavar="FOLDER"
+            "-o",
+            "--output",
+            help="Folder for caches, frames, figures and report.",
+            metavar="FOLDER",
+            parser=_folder,
         ),
     ] = Path("reports/demo"),
 ) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any, get_args
 
 from layerscope.errors import CacheError, UsageError, nearest
 from layerscope.extraction.content import TOKEN_METRICS
+from layerscope.extraction.plan import Listener
+from layerscope.files import check_writable, explained
 from layerscope.manifest import DamagedManifestError, find_manifest
 from layerscope.models import DTYPES
 from layerscope.pooling import check_poolings
@@ -17,25 +20,33 @@ MOST_VIEWS = 64
 
 
 def check_target(path: Any, *, overwrite: bool) -> Path:
-    """The cache folder, which must be a cache, or empty, or not there yet.
+    """The cache folder, which must be a cache, or empty, or not there yet and possible to make.
 
     Raises:
         UsageError: not a path.
-        CacheError: a file, or a folder with something else in it.
+        CacheError: a file, a folder with something else in it, or one that cannot be written.
     """
-    if not isinstance(path, str | Path) or not str(path).strip():
+    if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
         raise UsageError(f"path must be the folder of the cache, not {path!r}")
     target = Path(path)
+    with explained(target):
+        if target.is_dir() and _is_cache(target, overwrite=overwrite):
+            return target  # and if it is this very extraction, nothing need be written
+        _check_free(target)
+    check_writable(target)
+    return target
+
+
+def _check_free(target: Path) -> None:
+    """Refuse a file, and a folder with anything in it."""
     if target.exists() and not target.is_dir():
         raise CacheError(f"{target} is a file: give a folder for the cache with -o")
-    if target.is_dir() and not _is_cache(target, overwrite=overwrite):
-        others = sorted(entry.name for entry in target.iterdir() if not entry.name.endswith(".tmp"))
-        if others:
-            raise CacheError(
-                f"the folder {target} is not empty and not a cache (it holds {others[0]}): "
-                "choose another with -o"
-            )
-    return target
+    entries = target.iterdir() if target.is_dir() else ()
+    others = sorted(entry.name for entry in entries if not entry.name.endswith(".tmp"))
+    if others:
+        raise CacheError(
+            f"the folder {target} is not empty and not a cache (it holds {others[0]}): choose another with -o"
+        )
 
 
 def _is_cache(folder: Path, *, overwrite: bool) -> bool:
@@ -53,11 +64,11 @@ def check_layers(layers: Any) -> str | list[str]:
     Raises:
         UsageError: empty, or neither text nor numbers.
     """
-    if isinstance(layers, int):
-        return [str(layers)]
+    if _is_whole(layers):
+        return [str(int(layers))]
     if isinstance(layers, str) and layers.strip():
         return layers
-    if isinstance(layers, Iterable) and not isinstance(layers, str | dict):
+    if isinstance(layers, Iterable) and not isinstance(layers, str | bytes | Mapping):
         items = [str(layer).strip() for layer in layers]
         if items and all(items):
             return items
@@ -72,42 +83,64 @@ def wanted_poolings(pooling: Any) -> list[str]:
     """
     if pooling == "auto":
         return ["auto"]
-    if pooling is None or not isinstance(pooling, Iterable):
+    if not isinstance(pooling, Iterable) or isinstance(pooling, bytes | Mapping):
         raise UsageError(f"pooling must be auto, a name or a list of names, not {pooling!r}")
     return check_poolings([pooling] if isinstance(pooling, str) else [str(name) for name in pooling])
 
 
-def wanted_token_metrics(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Names of token metrics.
+def wanted_token_metrics(names: Any) -> tuple[str, ...]:
+    """Names of token metrics; none will do.
 
     Raises:
         UsageError: not known.
     """
-    chosen = (names,) if isinstance(names, str) else tuple(names)
+    if not isinstance(names, Iterable) or isinstance(names, bytes | Mapping):
+        raise UsageError(f"token_metrics must be a name or a list of names, () for none, not {names!r}")
+    chosen = (names,) if isinstance(names, str) else tuple(map(str, names))
     for name in chosen:
         if name not in TOKEN_METRICS:
-            raise UsageError(f"no token metric is called '{name}': {nearest(str(name), TOKEN_METRICS)}")
-    return chosen
+            raise UsageError(f"no token metric is called '{name}': {nearest(name, TOKEN_METRICS)}")
+    return tuple(dict.fromkeys(chosen))
 
 
-def check_numbers(*, views: Any, seed: Any, batch_tokens: Any, max_length: Any) -> None:
-    """Refuse counts that are no whole numbers or out of range.
+def check_number(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """``value``, which must be a whole number (of Python or numpy) from ``low`` to ``high``.
 
     Raises:
         UsageError: names the option.
     """
-    bounds = {
-        "views": (views, 0, MOST_VIEWS),
-        "seed": (seed, 0, None),
-        "batch-tokens": (batch_tokens, 1, None),
-        "max-length": (1 if max_length is None else max_length, 1, None),
-    }
-    for name, (value, low, high) in bounds.items():
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise UsageError(f"--{name} is {value!r}: it must be a whole number")
-        if value < low or (high is not None and value > high):
-            limit = f"{low} or more" if high is None else f"from {low} to {high}"
-            raise UsageError(f"--{name} is {value}: it must be {limit}")
+    if not _is_whole(value):
+        raise UsageError(f"--{name} is {value!r}: it must be a whole number")
+    if value < low or (high is not None and value > high):
+        limit = f"{low} or more" if high is None else f"from {low} to {high}"
+        raise UsageError(f"--{name} is {value}: it must be {limit}")
+    return int(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_texts(**options: Any) -> None:
+    """Refuse options that must be text, where they are given, and are something else.
+
+    Raises:
+        UsageError: names the option.
+    """
+    for name, value in options.items():
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise UsageError(f"{name} is {value!r}: give a name as text, or leave it away")
+
+
+def check_switches(**options: Any) -> None:
+    """Refuse options that must be true or false and are something else (``"no"`` counts as true).
+
+    Raises:
+        UsageError: names the option.
+    """
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"{name} is {value!r}: it must be True or False")
 
 
 def check_choices(*, special_tokens: str, dtype: str, tokenizer: Any) -> None:
@@ -125,3 +158,17 @@ def check_choices(*, special_tokens: str, dtype: str, tokenizer: Any) -> None:
             f"tokenizer must be a loaded Hugging Face tokenizer, not {type(tokenizer).__name__}: "
             "load it with AutoTokenizer.from_pretrained"
         )
+
+
+def check_listener(listener: Any) -> Listener:
+    """The listener, or a silent one where there is none.
+
+    Raises:
+        UsageError: something else, as a function.
+    """
+    if listener is not None and not isinstance(listener, Listener):
+        raise UsageError(
+            f"listener must be a layerscope.extraction.Listener, not {type(listener).__name__}: "
+            "derive a class from it"
+        )
+    return listener or Listener()

@@ -15,17 +15,21 @@ from layerscope.extraction.content import TOKEN_METRICS, Content
 from layerscope.extraction.identity import finished_cache, tokenizer_identity, versions
 from layerscope.extraction.job import SHARD_BYTES, Job
 from layerscope.extraction.options import (
+    MOST_VIEWS,
     check_choices,
     check_layers,
-    check_numbers,
+    check_listener,
+    check_number,
+    check_switches,
     check_target,
+    check_texts,
     wanted_poolings,
     wanted_token_metrics,
 )
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import make_streams, make_view_plan, unknown_tokens_note
-from layerscope.files import json_sha256
+from layerscope.files import check_writable, json_sha256
 from layerscope.models import DType, LoadedModel, find_model, is_hub_id, load_model
 from layerscope.sinks import SinkReport, find_sinks
 from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
@@ -106,11 +110,19 @@ def extract(
     Raises:
         LayerscopeError: with one line that says what was wrong and what to do.
     """
-    listener = listener or Listener()
+    listener = check_listener(listener)
     target = check_target(path, overwrite=overwrite)
     layers, wanted = check_layers(layers), wanted_poolings(pooling)
     token_metrics = wanted_token_metrics(token_metrics)
-    check_numbers(views=views, seed=seed, batch_tokens=batch_tokens, max_length=max_length)
+    views, seed = check_number("views", views, 0, MOST_VIEWS), check_number("seed", seed, 0)
+    batch_tokens = check_number("batch-tokens", batch_tokens, 1)
+    max_length = None if max_length is None else check_number("max-length", max_length, 1)
+    device = str(device)  # torch.device will do
+    check_texts(device=device, blocks=blocks, final_norm=final_norm, revision=revision)
+    check_switches(
+        drop_first_token=drop_first_token, keep_tokens=keep_tokens,
+        allow_pickle=allow_pickle, overwrite=overwrite,
+    )  # fmt: skip
     check_choices(special_tokens=special_tokens, dtype=dtype, tokenizer=tokenizer)
     if is_hub_id(model):
         listener.remote(model)
@@ -139,6 +151,7 @@ def extract(
     if hit is not None:
         listener.hit(hit)
         return hit
+    check_writable(target)
     loaded = load_model(
         source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=max_length,
         revision=revision, allow_pickle=allow_pickle,
