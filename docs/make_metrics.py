@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from layerscope.metrics import LAYER_METRICS, METRICS, MetricSpec
+from layerscope.metrics import KINDS, LAYER_METRICS, METRICS, MetricSpec
 
 HEAD = """# Metrics
 
@@ -28,16 +28,10 @@ than it needs, a metric is missing.
 - `layerscope.metrics.alpha_req.power_law` gives the R² of the fit behind `alpha_req`.
 - The intrinsic dimensions leave out rows that repeat an earlier one exactly;
   `layerscope.metrics.intrinsic_dimension.repeated_rows` counts them.
-- `layerscope.metrics.cka.cka_matrix` compares all pairs of layers in mini-batches.
+- `layerscope.compare_layers` (`analyze --cka`) compares all pairs of layers in mini-batches;
+  `layer_similarity_to_last` is measured where asked for, and is no criterion to pick a layer by.
+- Rows that do not fit in memory are streamed, but for the metrics that take a subsample.
 """
-
-KINDS = {
-    "tokens": "token states of one text (T, d), averaged over texts",
-    "samples": "pooled embeddings (n, d)",
-    "pair": "two views of each sample, each (n, d)",
-    "views": "all views of each sample (n, views, d)",
-    "layer_pair": "the same samples at two layers, (n, d) and (n, e)",
-}
 
 
 def page() -> str:
