@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from layerscope.errors import UsageError
 
 LEVEL = 0.95
+MOST_DRAWS = 100_000
 _MIN_DEFINED = 0.5
 
 
 def check_draws(draws: object, seed: object) -> None:
-    """Refuse a number of resamples, or a seed, that is no whole number from 0 on.
+    """Refuse a number of resamples, or a seed, that is no whole number from 0 on, and too many resamples.
 
     Raises:
         UsageError: naming which.
@@ -27,6 +28,8 @@ def check_draws(draws: object, seed: object) -> None:
     for name, value in (("draws", draws), ("seed", seed)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
             raise UsageError(f"--{name} is {value}: it must be a whole number, 0 or more")
+    if int(draws) > MOST_DRAWS:  # type: ignore[call-overload]
+        raise UsageError(f"--draws is {draws}: {MOST_DRAWS:,} are more than any interval needs")
 
 
 def half_samples(units: NDArray[np.int64], draws: int, seed: int) -> list[NDArray[np.int64]]:

@@ -398,7 +398,7 @@ def test_ctrl_c_ends_with_a_line_and_the_same_command_goes_on(tiny, tmp_path):
         "job.SHARD_BYTES = 20000\n"
         "fill = job.Job._fill\n"
         "def slow(self, shard, index):\n"
-        "    time.sleep(0.05)\n"
+        "    time.sleep(0.3)\n"
         "    yield from fill(self, shard, index)\n"
         "job.Job._fill = slow\n"
         "from layerscope.cli import main\n"
