@@ -76,6 +76,7 @@ def test_the_whole_line_from_extract_to_report(run, tiny, pairs, tmp_path):
     assert code == 0, err
     assert "text columns: sentence1, sentence2 (guessed)" in err
     assert re.search(r"[0-9.]+ KiB on disk in 1 shard", err)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", out + err)  # no terminal, so no control characters
     assert f"layerscope analyze {cache}" in out
     assert f"layerscope evaluate sts {cache}" in out
     code, out, err = run("analyze", cache, "--draws", "10")
@@ -101,6 +102,15 @@ def test_the_whole_line_from_extract_to_report(run, tiny, pairs, tmp_path):
     assert run("verify", cache)[0] == 0
     code, out, err = run("extract", tiny, pairs, "-o", cache, "--views", "2")
     assert "already holds this extraction" in err
+
+
+def test_progress_into_a_log_is_a_plain_line_now_and_then(monkeypatch, capsys):
+    clock = iter(range(0, 1000, 9))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with cli.console.progress("extracting") as advance:
+        for done in range(1, 7):
+            advance(done, 8)
+    assert capsys.readouterr().err == "· extracting: 38%\n· extracting: 75%\n"
 
 
 def _bytes(name: str, content: bytes):
