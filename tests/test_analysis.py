@@ -176,6 +176,7 @@ def test_progress_counts_every_layer_and_pooling(cache):
         ({"metrics": ["dataset_entrpy"]}, "did you mean 'dataset_entropy'"),
         ({"pooling": ["maen"]}, "no pooling 'maen': did you mean 'mean'"),
         ({"draws": -1}, "--draws is -1"),
+        ({"device": "tpu"}, "--device tpu: choose auto, cpu or cuda"),
         ({"draws": 10**20}, "--draws is 100000000000000000000: 100,000 are more than any interval needs"),
         ({"draws": 2.5}, "--draws is 2.5: it must be a whole number"),
         ({"draws": "many"}, "--draws is many"),
