@@ -222,9 +222,31 @@ def test_scores_mark_picks_and_baselines(small):
     assert ax.get_title("left") == "STS-B"
     assert "Spearman" in ax.get_ylabel()
     assert [ring.get_xdata()[0] for ring in marks(ax, "pick")] == [4, 2]
-    assert "picked (mean): block.4 by dataset entropy" in legend_texts(ax)
     assert [line.get_xdata()[0] for line in marks(ax, "baseline")] == [3, 4, 6]
-    assert [text.get_text() for text in ax.texts] == ["middle", "2/3", "last"]
+    assert [text.get_text() for text in ax.texts] == ["middle", "2/3", "last", "A", "B"]
+
+
+def test_letters_tell_the_picks_of_a_legend_apart(small):
+    ax = plot_scores(small[1], small[2])
+    named = [text for text in legend_texts(ax) if " by " in text]
+    assert named == ["A: block.4 (mean) by dataset entropy", "B: block.2 (mean) by uniformity"]
+    assert legend_texts(ax).count("picked layer") == 1
+    assert [letter.xy[0] for letter in marks(ax, "letter")] == [4, 2]
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 6, 7, 8, 9, 10, 11, 12])
+def test_grid_names_the_layers_of_a_shallow_model(n_blocks):
+    layers = ["embed", *(f"block.{k}" for k in range(1, n_blocks + 1)), "norm"]
+    blocks = np.array([*range(n_blocks + 1), n_blocks])
+    rows = {"layer": blocks, "layer_name": layers, "depth": blocks / n_blocks, "pooling": "mean"}
+    frame = pd.concat([pd.DataFrame(rows).assign(metric=name, value=blocks) for name in "abc"])
+    figure = plot_metrics(frame)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        assert ax.get_xlabel() == "layer (k = block.k)"
+        assert (tick_texts(ax)[0], tick_texts(ax)[-1]) == ("embed", "norm")
+        boxes = [tight_box(tick, figure) for tick in ax.get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_scores_of_both_variants_are_lines_of_their_own(deep):

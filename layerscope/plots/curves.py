@@ -81,7 +81,7 @@ def plot_metrics(
     *,
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Every metric against depth, as small multiples of page width.
+    """Every metric against the layers, as small multiples of page width; against depth where they are many.
 
     Args:
         frame: metrics frame.
@@ -93,7 +93,7 @@ def plot_metrics(
     """
     check_columns(frame, ("layer", "layer_name", "depth", "pooling", "metric", "value"), "metrics")
     names = names_of(frame)
-    axis = LayerAxis.of(frame, by="depth")
+    axis = LayerAxis.of_grid(frame)
     with house_style():
         panels = new_grid(len(names), columns=3, height=1.95)
         for panel, name in zip(panels, names, strict=True):
