@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from layerscope.errors import CacheError, UsageError, nearest
+from layerscope.errors import CacheError, UsageError, count_of, nearest
 from layerscope.files import explained, file_sha256, json_sha256, make_folder, write_atomic, write_json
 from layerscope.integrity import ROWS, checksum_problems, rows_problems, shard_problems
 from layerscope.layers import Layer, as_layer_order, make_layer
@@ -162,7 +162,9 @@ class LayerCache:
         if isinstance(name, int | np.integer):
             names = self.layers
             if not -len(names) <= name < len(names):
-                raise UsageError(f"layer {name} does not exist: the cache holds {len(names)} layers")
+                raise UsageError(
+                    f"layer {name} does not exist: the cache holds {count_of(len(names), 'layer')}"
+                )
             name = names[name]
         pooling = self.poolings[0] if pooling is None else pooling
         self._check("layer", name, self.layers)

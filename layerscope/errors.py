@@ -56,6 +56,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "did you mean 'mean'? (known: last, mean)"
     >>> nearest("zzz", ["last", "mean"])
     'known: last, mean'
+    >>> nearest("nope", ["infonce"])
+    'known: infonce'
     """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)

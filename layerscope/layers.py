@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from layerscope.errors import UsageError, nearest
+from layerscope.errors import UsageError, count_of, nearest
 
 _NAME = re.compile(r"(?P<site>block|normed)\.(?P<k>0|[1-9][0-9]*)")
 _SLICE = re.compile(r"(?P<start>-?[0-9]+)?:(?P<stop>-?[0-9]+)?(?::(?P<step>-?[0-9]+))?")
@@ -70,7 +70,7 @@ def make_layer(name: str, n_blocks: int) -> Layer:
     first = 1 if match["site"] == "block" else 0
     if not first <= blocks <= n_blocks:
         raise UsageError(
-            f"layer '{name}' does not exist: the model has {n_blocks} blocks, "
+            f"layer '{name}' does not exist: the model has {count_of(n_blocks, 'block')}, "
             f"so {match['site']}.{first} … {match['site']}.{n_blocks}"
         )
     return Layer(name, blocks, n_blocks)

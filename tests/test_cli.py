@@ -16,6 +16,8 @@ import pytest
 
 from layerscope import cli
 from layerscope.cache import LayerCache
+from layerscope.errors import UsageError
+from layerscope.layers import make_layer
 from layerscope.metrics import METRICS, get_metric
 from tests.caches import make_cache
 from tests.tiny import make_model, make_tokenizer
@@ -99,7 +101,9 @@ def test_the_whole_line_from_extract_to_report(run, tiny, pairs, tmp_path):
     assert code == 0
     assert "24 texts in pairs" in out
     assert "read_parquet" in out
-    assert run("verify", cache)[0] == 0
+    code, out, err = run("verify", cache)
+    assert code == 0
+    assert f"layerscope analyze {cache}" in out
     code, out, err = run("extract", tiny, pairs, "-o", cache, "--views", "2")
     assert "already holds this extraction" in err
 
@@ -502,11 +506,19 @@ def test_a_frame_with_one_layer_or_no_values_gives_picks_that_say_so(run, tiny, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["extract", "m", "c", "--poolin", "x"], "No such option: --poolin"),
+        (
+            ["extract", "m", "c", "--poolin", "x"],
+            "no option '--poolin': did you mean '--pooling'? (see layerscope extract --help)",
+        ),
         (["extrct"], "No such command 'extrct'. Did you mean 'extract'"),
         (["extract", "m"], "Missing argument 'CORPUS' (see layerscope extract --help)"),
         (["analyze", "c", "--draws", "x"], "Invalid value for '--draws'"),
         (["evaluate", "sts", "c", "--draws", "-1"], "Invalid value for '--draws'"),
+        (["analyze", "c", "--draws"], "requires an argument (see layerscope analyze --help)"),
+        (["evaluate", "sts", "c", "--bogus"], "no option '--bogus' (see layerscope evaluate sts --help)"),
+        (["info", ""], "an argument is empty: give it a value (see layerscope info --help)"),
+        (["demo", "-o", ""], "-o is empty: give it a value (see layerscope demo --help)"),
+        (["report", "c", "--output="], "--output is empty"),
     ],
 )
 def test_what_the_parser_refuses_is_one_line(run, arguments, says):
@@ -550,6 +562,23 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path, run, tiny, pairs):
         )  # fmt: skip
     assert done.returncode == 1
     assert complaint(done.stderr) == "error: No space left on device"
+
+
+def test_a_closed_standard_output_is_no_failure(tmp_path):
+    make_cache(tmp_path / "c", {"mean/embed": np.ones((4, 2))}, n_blocks=1)
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m layerscope verify "$1" >&-', sys.executable, tmp_path / "c"],
+        cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_one_of_a_thing_is_not_called_several(tmp_path):
+    make_cache(tmp_path / "c", {"mean/block.1": np.ones((1, 2))}, n_blocks=1)
+    with pytest.raises(UsageError, match=r"the cache holds 1 layer$"):
+        LayerCache(tmp_path / "c").layer(7, "mean")
+    with pytest.raises(UsageError, match=r"the model has 1 block,"):
+        make_layer("block.9", 1)
 
 
 def test_a_closed_standard_input_is_one_line(tmp_path, tiny):

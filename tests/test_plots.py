@@ -200,14 +200,6 @@ def test_names_in_scripts_that_the_font_lacks_are_no_error(small):
     assert figure_svg(plot_scores(small[1].assign(task="意味的類似度")).figure)
 
 
-def test_metrics_grid_names_the_layers_where_they_are_few(small):
-    figure = plot_metrics(small[0], small[2])
-    assert tick_texts(figure.axes[0]) == ["embed", "1", "2", "3", "4", "5", "6"]
-    shallow = small[0][small[0]["layer"] <= 4].assign(model="other", layer=lambda rows: rows["layer"] % 4)
-    both = plot_metrics(pd.concat([small[0], shallow.drop_duplicates(["layer", "metric", "pooling"])]))
-    assert tick_texts(both.axes[0]) == ["0", "0.5", "1"]
-
-
 def test_metrics_grid_has_a_panel_per_metric(deep):
     figure = plot_metrics(deep[0], deep[2], labels=LABELS)
     assert [ax.get_ylabel().replace("\n", " ") for ax in figure.axes] == list(LABELS.values())
@@ -230,9 +222,31 @@ def test_scores_mark_picks_and_baselines(small):
     assert ax.get_title("left") == "STS-B"
     assert "Spearman" in ax.get_ylabel()
     assert [ring.get_xdata()[0] for ring in marks(ax, "pick")] == [4, 2]
-    assert "picked\nblock.4 (mean) by dataset entropy\nblock.2 (mean) by uniformity" in legend_texts(ax)
     assert [line.get_xdata()[0] for line in marks(ax, "baseline")] == [3, 4, 6]
-    assert [text.get_text() for text in ax.texts] == ["middle", "2/3", "last"]
+    assert [text.get_text() for text in ax.texts] == ["middle", "2/3", "last", "A", "B"]
+
+
+def test_letters_tell_the_picks_of_a_legend_apart(small):
+    ax = plot_scores(small[1], small[2])
+    named = [text for text in legend_texts(ax) if " by " in text]
+    assert named == ["A: block.4 (mean) by dataset entropy", "B: block.2 (mean) by uniformity"]
+    assert legend_texts(ax).count("picked layer") == 1
+    assert [letter.xy[0] for letter in marks(ax, "letter")] == [4, 2]
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 6, 7, 8, 9, 10, 11, 12])
+def test_grid_names_the_layers_of_a_shallow_model(n_blocks):
+    layers = ["embed", *(f"block.{k}" for k in range(1, n_blocks + 1)), "norm"]
+    blocks = np.array([*range(n_blocks + 1), n_blocks])
+    rows = {"layer": blocks, "layer_name": layers, "depth": blocks / n_blocks, "pooling": "mean"}
+    frame = pd.concat([pd.DataFrame(rows).assign(metric=name, value=blocks) for name in "abc"])
+    figure = plot_metrics(frame)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        assert ax.get_xlabel() == "layer (k = block.k)"
+        assert (tick_texts(ax)[0], tick_texts(ax)[-1]) == ("embed", "norm")
+        boxes = [tight_box(tick, figure) for tick in ax.get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_scores_of_both_variants_are_lines_of_their_own(deep):

@@ -262,6 +262,7 @@ def verify(cache_path: Path) -> None:
         )
     done, _ = cache.progress
     console.out.print(f"[green]ok[/green]  {count_of(done, 'shard')}, every checksum holds")
+    console.next_step(console.command("analyze", cache_path))
 
 
 def demo(output: Path) -> None:

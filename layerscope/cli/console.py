@@ -255,7 +255,7 @@ def describe_plan(plan: Plan) -> None:
         + (f", {count_of(len(plan.views), 'view')}" if plan.views else "")
     )
     if plan.truncated:
-        note(f"cut at {plan.max_length} tokens: {count_of(plan.truncated, 'text')}")
+        note(f"cut at {count_of(plan.max_length, 'token')}: {count_of(plan.truncated, 'text')}")
     if plan.sinks is not None and plan.sinks.rule:
         note(
             f"attention sinks: {describe_sinks(plan.sinks.as_dict())}, up to "
@@ -300,12 +300,13 @@ def describe_cache(cache: LayerCache) -> Table:
     model = manifest["model"]
     size = sum(file.stat().st_size for file in cache.path.rglob("*") if file.is_file())
     facts = {
-        "model": f"{cache.model} ({model['class']}, {model['n_blocks']} blocks"
+        "model": f"{cache.model} ({model['class']}, {count_of(model['n_blocks'], 'block')}"
         + (f", final norm at {model['final_norm']})" if model["final_norm"] else ", no final norm)"),
         "corpus": f"{cache.corpus}: {count_of(cache.n_rows, 'text')}"
         + (" in pairs" if manifest["corpus"]["pairs"] else ""),
         "flags": f"{int(rows['empty'].sum())} empty, {int(rows['truncated'].sum())} truncated at "
-        f"{manifest['identity']['max_length']} tokens, {int(rows['duplicate_of'].notna().sum())} repeats, "
+        f"{count_of(manifest['identity']['max_length'], 'token')}, "
+        f"{count_of(int(rows['duplicate_of'].notna().sum()), 'repeat')}, "
         f"{int((rows['nonfinite'] != '').sum())} not finite",
         "layers": ", ".join(cache.layers),
         "poolings": ", ".join(cache.poolings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.markup import escape
 from layerscope import __version__
 from layerscope.cli import commands
 from layerscope.cli.console import err
-from layerscope.errors import LayerscopeError
+from layerscope.errors import LayerscopeError, UsageError
 
 INTERRUPTED = 130
 
@@ -141,7 +142,7 @@ def extract(
         bool | None,
         typer.Option(
             "--quoting/--no-quoting",
-            help="Quotes quote: by default in .csv, not in .tsv.",
+            help="Whether quote marks enclose fields: by default in .csv, not in .tsv.",
             show_default=False,
         ),
     ] = None,
@@ -184,7 +185,9 @@ def extract(
     ] = False,
     token_metrics: Annotated[
         bool,
-        typer.Option("--token-metrics/--no-token-metrics", help="Prompt entropy and curvature on the way."),
+        typer.Option(
+            "--token-metrics/--no-token-metrics", help="Compute prompt entropy and curvature during the run."
+        ),
     ] = True,
     max_length: Annotated[
         int | None,
@@ -386,7 +389,9 @@ def evaluate_sts(
     task: Annotated[
         str | None,
         typer.Option(
-            help="What to call it; by default the corpus' name.", metavar="NAME", show_default=False
+            help="Name of the task in the frame and the report; by default the corpus' name.",
+            metavar="NAME",
+            show_default=False,
         ),
     ] = None,
     pooling: Annotated[
@@ -394,7 +399,8 @@ def evaluate_sts(
         typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
     ] = None,
     draws: Annotated[
-        int, typer.Option(help="Bootstrap samples for intervals; 0 for none.", min=0, metavar="N")
+        int,
+        typer.Option(help="Bootstrap samples for intervals; 0 for none.", min=0, metavar="N"),
     ] = 500,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, metavar="N")] = 0,
     output: Annotated[
@@ -483,9 +489,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = app([argument for argument in arguments if argument != "--debug"], standalone_mode=False)
-        sys.stdout.flush()
+        _refuse_empty(arguments)
+        code = app(arguments, standalone_mode=False)
+        if sys.stdout is not None:  # None where standard output is closed
+            sys.stdout.flush()
     except LayerscopeError as error:
         if debug:
             raise
@@ -494,7 +503,7 @@ def main() -> None:
         if debug:
             raise
         if hasattr(error, "format_message"):
-            code = _complain_of_usage(error)
+            code = _complain_of_usage(error, _command_of(arguments))
         elif isinstance(error, OSError):
             code = _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1)
         else:
@@ -509,17 +518,44 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _complain_of_usage(error: Any) -> int:
+def _command_of(arguments: list[str]) -> str:
+    """The command that was called, in full.
+
+    >>> _command_of(["evaluate", "sts", "cache"]), _command_of(["--bogus"])
+    ('layerscope evaluate sts', 'layerscope')
+    """
+    words = ["layerscope"]
+    known: Any = typer.main.get_command(app)
+    for argument in arguments:
+        known = getattr(known, "commands", {}).get(argument)
+        if known is None:
+            break
+        words.append(argument)
+    return " ".join(words)
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """An empty word is a shell variable that was not set; as a path it would be the working folder."""
+    if arguments[:1] == ["extract"]:  # which checks its own, argument by argument
+        return
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option = before if argument == "" and before.startswith("-") else argument.removesuffix("=")
+        if argument == "" or (argument.startswith("--") and argument.endswith("=")):
+            command = _command_of(arguments)
+            what = f"{option} is empty" if option else "an argument is empty"
+            raise UsageError(f"{what}: give it a value (see {command} --help)")
+
+
+def _complain_of_usage(error: Any, command: str) -> int:
     """One line for what the command line parser refuses."""
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("Usage:"):  # a group without a command: its help
         error.show()
-    else:
-        command = (
-            f"layerscope {context.info_name}" if (context := error.ctx) and context.parent else "layerscope"
-        )
-        _complain(f"{message} (see {command} --help)", 2)
-    return int(error.exit_code)
+        return int(error.exit_code)
+    if option := getattr(error, "option_name", "") if hasattr(error, "possibilities") else "":
+        close = difflib.get_close_matches(option, error.possibilities or (), n=1)
+        message = f"no option '{option}'" + (f": did you mean '{close[0]}'?" if close else "")
+    return _complain(f"{message} (see {command} --help)", 2)
 
 
 def _complain(message: str, code: int) -> int:

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from layerscope.plots.style import SeriesStyle
 
 
-_FEW_BLOCKS = 12
-
-
 def plot_metric(
     frame: pd.DataFrame,
     metric: str,
@@ -84,9 +81,7 @@ def plot_metrics(
     *,
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Every metric against the layers, as small multiples of page width.
-
-    More than 12 blocks, or models of different depth, share an axis of relative depth.
+    """Every metric against the layers, as small multiples of page width; against depth where they are many.
 
     Args:
         frame: metrics frame.
@@ -98,7 +93,7 @@ def plot_metrics(
     """
     check_columns(frame, ("layer", "layer_name", "depth", "pooling", "metric", "value"), "metrics")
     names = names_of(frame)
-    axis = LayerAxis.of(frame, by="layer" if _layers_have_room(frame) else "depth")
+    axis = LayerAxis.of_grid(frame)
     with house_style():
         panels = new_grid(len(names), columns=3, height=1.95)
         for panel, name in zip(panels, names, strict=True):
@@ -107,13 +102,6 @@ def plot_metrics(
         figure = figure_of(panels[0])
         add_legend(figure, panels, own=True)
     return figure
-
-
-def _layers_have_room(frame: pd.DataFrame) -> bool:
-    """Whether a small panel can name the layers: few of them, the same number in all models."""
-    if frame["layer"].max() > _FEW_BLOCKS:
-        return False
-    return "model" not in frame.columns or bool(frame.groupby("model")["layer"].max().nunique() == 1)
 
 
 def new_grid(count: int, columns: int, height: float) -> list[Axes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from layerscope.plots.style import tag
@@ -15,6 +15,8 @@ LAYER_LABEL = "layer (k = block.k)"
 _DEPTH_LABEL = "depth (share of blocks run)"
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _CROWDED = 0.085  # share of the axis below which two tick labels touch at column width
+_CROWDED_NARROW = 0.14  # the same in a panel of a grid
+_FEW_BLOCKS = 12  # of a model whose layers a narrow panel can name
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,26 @@ class LayerAxis:
         n_blocks: the deepest layer that is shown.
         has_norm: whether ``norm`` is shown.
         by: ``layer`` counts blocks, ``depth`` is their share, so that models of any depth agree.
+        narrow: whether the axes are a panel of a grid, with room for fewer labels.
     """
 
     n_blocks: int
     has_norm: bool
     by: Literal["layer", "depth"] = "layer"
+    narrow: bool = False
 
     @classmethod
     def of(cls, frame: pd.DataFrame, by: Literal["layer", "depth"] = "layer") -> LayerAxis:
         """The axis that holds every layer of ``frame``."""
         return cls(int(frame["layer"].max()), bool((frame["layer_name"] == "norm").any()), by)
+
+    @classmethod
+    def of_grid(cls, frame: pd.DataFrame) -> LayerAxis:
+        """The axis of small multiples: layers by name where models of one depth have few, else depth."""
+        run = frame[frame["depth"] > 0]
+        blocks = {round(ratio) for ratio in run["layer"] / run["depth"]}
+        named = len(blocks) == 1 and max(blocks) <= _FEW_BLOCKS
+        return replace(cls.of(frame, "layer" if named else "depth"), narrow=True)
 
     @property
     def end(self) -> float:
@@ -57,12 +69,13 @@ class LayerAxis:
         >>> LayerAxis(32, has_norm=True).ticks()[1]
         ['embed', '5', '10', '15', '20', '25', '30', 'norm']
         """
-        numbers = range(0, self.n_blocks + 1, tick_step(self.n_blocks))
+        numbers = range(0, self.n_blocks + 1, tick_step(self.n_blocks, most=6 if self.narrow else 8))
         places = [float(k) for k in numbers] if self.by == "layer" else [0.0, 0.5, 1.0]
         labels = [block_label(k) for k in numbers] if self.by == "layer" else ["0", "0.5", "1"]
         if not self.has_norm:
             return places, labels
-        if len(places) > 1 and self.norm_position - places[-1] < _CROWDED * self.norm_position:
+        crowded = _CROWDED_NARROW if self.narrow and self.by == "layer" else _CROWDED
+        if len(places) > 1 and self.norm_position - places[-1] < crowded * self.norm_position:
             places, labels = places[:-1], labels[:-1]
         return [*places, self.norm_position], [*labels, "norm"]
 
@@ -76,13 +89,13 @@ class LayerAxis:
             ax.axvline(middle, color="0.6", linewidth=0.7, linestyle=(0, (1, 2)), gid=tag(ax, "gap"))
 
 
-def tick_step(n_blocks: int) -> int:
-    """Every how many blocks a tick has a label.
+def tick_step(n_blocks: int, most: int = 8) -> int:
+    """Every how many blocks a tick has a label, so that at most ``most`` blocks have one.
 
     >>> [tick_step(blocks) for blocks in (6, 12, 32, 80)]
     [1, 2, 5, 10]
     """
-    return next(step for step in _STEPS if n_blocks <= 8 * step)
+    return next(step for step in _STEPS if n_blocks <= most * step)
 
 
 def block_label(k: int) -> str:

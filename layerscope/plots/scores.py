@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from layerscope.plots.curves import draw_ring, draw_series, figure_of, say_if_empty
 from layerscope.plots.layer_axis import LayerAxis
-from layerscope.plots.series import Series, check_columns, names_of, picks_for, rows_of, split_series
+from layerscope.plots.series import Series, check_columns, floats, names_of, picks_for, rows_of, split_series
 from layerscope.plots.style import (
     COLUMN_WIDTH,
     INK,
@@ -29,7 +29,7 @@ _LABELS = {
     "cosine_spearman": "Spearman of cosine similarity with gold score",
     "cosine_pearson": "Pearson of cosine similarity with gold score",
 }
-_MOST_NAMED = 6  # picks that the legend names one by one
+_LETTERS = "ABCDEF"  # of picks that the legend names one by one; of more it names none
 _SHORT = {"last layer": "last", "middle layer": "middle", "2/3 depth": "2/3"}
 
 
@@ -43,7 +43,8 @@ def plot_scores(
 ) -> Axes:
     """The score of every layer, with its interval as a band.
 
-    Layers picked by a label-free criterion are ringed on the line of their pooling; the baselines
+    Layers picked by a label-free criterion are ringed on the line of their pooling, and lettered where
+    they are few, so that the legend can say which criteria picked each; the baselines
     (last layer, middle layer, 2/3 depth) are dashed uprights with their name on top.
 
     Args:
@@ -121,23 +122,41 @@ def _of_the_first_variant(drawn: list[Series]) -> list[Series]:
 
 def _ring_picks(ax: Axes, drawn: list[Series], axis: LayerAxis, picks: pd.DataFrame | None) -> None:
     criteria: dict[tuple[str, str], list[str]] = {}
-    rings: list[tuple[Series, dict[Any, Any]]] = []
+    rings: dict[tuple[Series, str], None] = {}
     for series in drawn:
         found = picks_for(series, picks)
         for pick in [] if found is None else found.to_dict("records"):
             names = criteria.setdefault((series.pooling, str(pick["layer_name"])), [])
             names.extend([str(pick["criterion"])] if str(pick["criterion"]) not in names else [])
-            rings.append((series, pick))
-    named = [_named_pick(*key, names) for key, names in criteria.items()]
-    label = "picked layer" if len(named) > _MOST_NAMED else "picked\n" + "\n".join(named)
-    for series, pick in rings:
-        draw_ring(ax, series.at(str(pick["layer_name"])), axis, "score", label)
+            rings[(series, str(pick["layer_name"]))] = None
+    letters = dict(zip(criteria, _LETTERS, strict=False)) if len(criteria) <= len(_LETTERS) else {}
+    for series, layer_name in rings:
+        row = series.at(layer_name)
+        draw_ring(ax, row, axis, "score", "picked layer")
+        _write_letter(ax, row, axis, letters.get((series.pooling, layer_name), ""))
+    for key, letter in letters.items():
+        _explain_letter(ax, letter, _pick_label(*key, criteria[key]))
 
 
-def _named_pick(pooling: str, layer_name: str, criteria: list[str]) -> str:
+def _write_letter(ax: Axes, row: pd.DataFrame, axis: LayerAxis, letter: str) -> None:
+    """A letter beside a ring; nothing where the layer has no score."""
+    for x, y in zip(axis.positions(row), floats(row, "score"), strict=True):
+        if letter and y == y:  # noqa: PLR0124 - NaN is not equal to itself
+            ax.annotate(
+                letter, (x, y), xytext=(-6, 5), textcoords="offset points", ha="right", va="bottom",
+                fontsize=SMALL, fontweight="bold", gid=tag(ax, "letter"), zorder=6,
+            )  # fmt: skip
+
+
+def _explain_letter(ax: Axes, letter: str, label: str) -> None:
+    """An entry of the legend that begins with the letter and has no other sign."""
+    ax.plot([], [], linestyle="none", label=f"{letter}: {label}", gid=tag(ax, "letter.key"))
+
+
+def _pick_label(pooling: str, layer_name: str, criteria: list[str]) -> str:
     """What the legend says of one picked layer.
 
-    >>> _named_pick("mean", "block.4", ["dime", "infonce", "lidar"])
+    >>> _pick_label("mean", "block.4", ["dime", "infonce", "lidar"])
     'block.4 (mean) by dime and 2 more'
     """
     more = f" and {len(criteria) - 1} more" if len(criteria) > 1 else ""

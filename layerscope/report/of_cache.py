@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.cache import LayerCache
-from layerscope.errors import FrameError, named
+from layerscope.errors import FrameError, count_of, named
 from layerscope.metrics import METRICS
 from layerscope.plots import (
     plot_heatmap,
@@ -84,11 +84,13 @@ def _provenance(cache: LayerCache, metrics: pd.DataFrame) -> dict[str, Any]:
     manifest = cache.manifest
     identity, model = manifest["identity"], manifest["model"]
     norm = f"final norm at {model['final_norm']}" if model["final_norm"] else "no final norm"
+    blocks = f"{count_of(model['n_blocks'], 'block')} at {model['blocks']}"
     facts: dict[str, Any] = {
-        "model": f"{cache.model} ({model['class']}, {model['n_blocks']} blocks at {model['blocks']}, {norm})",
+        "model": f"{cache.model} ({model['class']}, {blocks}, {norm})",
         "model identity": ", ".join(f"{name} {value}" for name, value in identity["model"].items()),
-        "corpus": f"{cache.corpus}, {cache.n_rows} texts, sha256 {manifest['corpus']['sha256'][:16]}…",
-        "maximum length": f"{identity['max_length']} tokens",
+        "corpus": f"{cache.corpus}, {count_of(cache.n_rows, 'text')}, "
+        f"sha256 {manifest['corpus']['sha256'][:16]}…",
+        "maximum length": count_of(identity["max_length"], "token"),
         "special tokens": identity["special_tokens"]
         + (", first token dropped" if identity["drop_first_token"] else ""),
         "weights": identity["dtype"],
