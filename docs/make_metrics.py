@@ -34,6 +34,31 @@ than it needs, a metric is missing.
 """
 
 
+PUBLISHED = """## The published recipe
+
+`analyze --recipe published` computes what the released code of Skean et al. 2025 computes
+(OFSkean/information_flow a6ad5086 on uk-cliplab/representation-itl fd0da54), for parity with published numbers
+only. It reproduces the values of that code: to 1e-6, but for LiDAR, which the code adds up in float32 (1e-4). Extract with
+`--pooling prompt-vector`. Its prompt entropy and curvature are functions in `layerscope.metrics.published`; a
+cache does not hold them. What it does differently:
+
+1. A prompt is the mean of token states that were centred by their own mean and scaled to unit norm first: a
+   small residue, nearly orthogonal to the mean-pooled embedding. `prompt-vector` is this pooling.
+2. For entropies, negative entries of the Gram matrix are set to 0, which makes it another matrix.
+3. `Zᵀ Z` takes the place of `Z Zᵀ` where n > d. Their spectra agree, but not after the clamp: values jump
+   where n passes d.
+4. For α = 2, `-ln(Σ K² / m²)` of an (m, m) matrix, right only where its trace is m.
+5. Entropies are divided by min(ln n, ln d); `raw`, `logN`, `logD` and `logNlogD` are there too.
+6. DiME, for n > d, multiplies (d, d) covariances and permutes features instead of samples. Rows have no unit
+   norm. Ours are seeded; the released ones are not.
+7. InfoNCE takes rows of any length and plain exponentials, which overflow: a missing value here, NaN there.
+8. LiDAR adds up in float32 and gives the entropy, divided by min(ln n, ln d), not its exponential.
+9. Curvature is the mean angle between centred unit states, not between steps; a cosine that rounding takes
+   beyond 1 gives no value.
+10. Every positive eigenvalue counts, however small.
+"""
+
+
 def page() -> str:
     """The whole page as Markdown."""
     parts = [HEAD]
@@ -50,7 +75,7 @@ def page() -> str:
             f"| rows | {_rows(spec)} |\n"
             f"| source | {spec.source} |\n"
         )
-    return "\n".join(parts)
+    return "\n".join([*parts, PUBLISHED])
 
 
 def _rows(spec: MetricSpec) -> str:

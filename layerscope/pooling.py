@@ -66,6 +66,20 @@ def last(states: Tensor, mask: Tensor) -> Tensor:
     return _pick(states, mask, mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1))
 
 
+def prompt_vector(states: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the masked tokens after each was centred by their mean and scaled to unit norm, (b, d) float32.
+
+    What the published recipe is computed from (Skean et al. 2025, released code); in float64 inside. NaN
+    where there are fewer than two tokens, or one equals their mean.
+    """
+    counts = mask.sum(dim=1)[:, None, None]
+    keep = mask.unsqueeze(-1)
+    tokens = torch.where(keep, states, 0).to(dtype=torch.float64)
+    centred = tokens - tokens.sum(dim=1, keepdim=True) / counts
+    unit = centred / torch.linalg.vector_norm(centred, dim=-1, keepdim=True)
+    return (torch.where(keep, unit, 0).sum(dim=1) / counts[:, 0]).to(dtype=torch.float32)
+
+
 def _select(states: Tensor, mask: Tensor, other: float) -> Tensor:
     return states.to(dtype=torch.float32).masked_fill(~mask.unsqueeze(-1), other)
 
@@ -87,6 +101,7 @@ _POOLINGS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
     "cls": (first, "cls"),
     "max": (maximum, "kept"),
     "weighted-mean": (weighted_mean, "kept"),
+    "prompt-vector": (prompt_vector, "kept"),
 }
 POOLINGS = tuple(_POOLINGS)
 

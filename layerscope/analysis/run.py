@@ -21,9 +21,12 @@ from layerscope.frames import METRIC_COLUMNS, as_frame
 from layerscope.metrics import METRICS, MetricSpec, cka, get_metric
 from layerscope.metrics.eigen import decomposing_on, find_device
 from layerscope.metrics.own import load_metric
+from layerscope.metrics.published import PUBLISHED
 from layerscope.resampling import check_draws
 
 ALL_PAIRS = cka.SPEC.name
+PROMPT_VECTOR = "prompt-vector"
+RECIPES: dict[str, Sequence[MetricSpec]] = {"default": METRICS, "published": PUBLISHED}
 Progress = Callable[[int, int], None]
 _WORTH_A_PROCESS = 50_000  # rows × tasks × draws: about two seconds of work
 
@@ -37,6 +40,7 @@ def analyze(
     seed: int = 0,
     duplicates: Literal["keep", "drop"] = "keep",
     nonfinite: Literal["refuse", "exclude"] = "refuse",
+    recipe: Literal["default", "published"] = "default",
     workers: int | None = None,
     device: str = "auto",
     progress: Progress | None = None,
@@ -56,6 +60,8 @@ def analyze(
         duplicates: ``keep`` measures a text as often as it occurs, ``drop`` once.
         nonfinite: ``refuse`` gives a layer with a NaN or an infinity no value; ``exclude`` leaves such rows
             out at that layer, and ``variant`` says how many.
+        recipe: ``published`` computes the metrics that the released code of Skean et al. 2025 has as it does,
+            from the pooling ``prompt-vector``; its token metrics are not computed from a cache.
         workers: processes, each with one layer at a time; where not given, the number of processors, or
             one for a job that is too small to be worth it.
         device: where matrices are decomposed, in float64: ``auto`` takes a CUDA GPU where there is one, which
@@ -79,7 +85,11 @@ def analyze(
     if nonfinite not in ("refuse", "exclude"):
         raise UsageError(f"nonfinite is '{nonfinite}': it must be refuse or exclude")
     options = Options(draws, seed, nonfinite, find_device(device))
-    specs = _chosen_specs(metrics)
+    if recipe not in RECIPES:
+        raise UsageError(f"recipe is '{recipe}': it must be {' or '.join(RECIPES)}")
+    specs = _chosen_specs(metrics, RECIPES[recipe])
+    if recipe == "published":
+        pooling = _prompt_vectors(cache, pooling)
     poolings = cache.chosen_poolings(pooling)
     sets = tuple(spec for spec in specs if spec.kind != "tokens")
     tasks = [Task(layer, name, sets) for name in poolings for layer in cache.layers] if sets else []
@@ -126,16 +136,30 @@ def _run_tasks(
         yield from parallel(delayed(run_task)(cache, rows, task, options) for task in tasks)
 
 
-def _chosen_specs(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None) -> list[MetricSpec]:
+def _prompt_vectors(cache: LayerCache, pooling: str | Sequence[str] | None) -> str:
+    """The one pooling of the published recipe."""
+    if pooling not in (None, PROMPT_VECTOR, [PROMPT_VECTOR]):
+        raise UsageError(f"the published recipe has one pooling, {PROMPT_VECTOR}: leave --pooling away")
+    if PROMPT_VECTOR not in cache.poolings:
+        raise UsageError(
+            f"the cache holds no prompt vectors, which the published recipe needs: "
+            f"extract with --pooling {PROMPT_VECTOR}"
+        )
+    return PROMPT_VECTOR
+
+
+def _chosen_specs(
+    metrics: str | MetricSpec | Sequence[str | MetricSpec] | None, known: Sequence[MetricSpec]
+) -> list[MetricSpec]:
     if metrics is None:
-        return list(METRICS)
+        return list(known)
     given = [metrics] if isinstance(metrics, str | MetricSpec) else list(metrics)
     if not given:
         raise UsageError("metrics is empty: name one, or leave it out for all of them")
     for name in given:
         if not isinstance(name, str | MetricSpec):
             raise UsageError(f"metrics: expected names or MetricSpecs, got {name!r}")
-    specs = list(dict.fromkeys(_spec_of(metric) for metric in given))
+    specs = list(dict.fromkeys(_spec_of(metric, known) for metric in given))
     if any(spec.name == ALL_PAIRS for spec in specs):
         raise UsageError(f"{ALL_PAIRS} is of all pairs of layers: take compare_layers, or analyze --cka")
     names = [spec.name for spec in specs]
@@ -145,10 +169,21 @@ def _chosen_specs(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None)
     return specs
 
 
-def _spec_of(metric: str | MetricSpec) -> MetricSpec:
+def _spec_of(metric: str | MetricSpec, known: Sequence[MetricSpec]) -> MetricSpec:
     if isinstance(metric, MetricSpec):
         return metric
-    return load_metric(metric) if ":" in metric else get_metric(metric)
+    if ":" in metric:
+        return load_metric(metric)
+    return next((spec for spec in known if spec.name == metric), None) or _of_our_own(metric, known)
+
+
+def _of_our_own(name: str, known: Sequence[MetricSpec]) -> MetricSpec:
+    """A metric that is measured only where asked for; the published recipe has none."""
+    spec = get_metric(name)
+    if known is not METRICS:
+        names = ", ".join(other.name for other in known)
+        raise UsageError(f"the published recipe has no metric '{name}' (it has {names})")
+    return spec
 
 
 def _in_order(frame: pd.DataFrame, metrics: list[str], layers: list[str]) -> pd.DataFrame:

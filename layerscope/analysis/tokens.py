@@ -12,7 +12,7 @@ from layerscope.analysis.rows import MeasuredRows
 from layerscope.analysis.task import Options
 from layerscope.cache import LayerCache
 from layerscope.frames import not_finite
-from layerscope.metrics import MetricSpec
+from layerscope.metrics import METRICS, MetricSpec
 from layerscope.resampling import bootstrap_means
 
 
@@ -21,7 +21,7 @@ def token_records(
 ) -> Iterator[dict[str, Any]]:
     """Means over prompts of a metric that was computed during extraction."""
     table = cache.token_metrics
-    if spec.name not in table.columns:
+    if spec.name not in table.columns or spec not in METRICS:  # the table holds those of our own recipes
         for layer_name in cache.layers:
             found = Found(float("nan"), reason="not computed during extraction")
             yield as_record(cache, layer_name, "tokens", spec, found) | {"n": 0}

@@ -158,7 +158,7 @@ def extract(
     pooling: Annotated[
         str,
         typer.Option(
-            help="Comma-separated: mean, mean-nosink, last, first, cls, max, weighted-mean. "
+            help="Comma-separated: mean, mean-nosink, last, first, cls, max, weighted-mean, prompt-vector. "
             "auto: mean, and mean-nosink where the model has attention sinks.",
             metavar="LIST",
         ),
@@ -291,6 +291,14 @@ def analyze(
     device: Annotated[
         str, typer.Option(help="Where matrices are decomposed: auto, cpu or cuda.", metavar="NAME")
     ] = "auto",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="default, or published: as the released code of the study computes them, from "
+            "--pooling prompt-vector.",
+            metavar="WORD",
+        ),
+    ] = "default",
     cka: Annotated[
         bool, typer.Option("--cka", help="Also compare all pairs of layers: CACHE/frames/cka.parquet.")
     ] = False,
@@ -319,6 +327,7 @@ def analyze(
         duplicates="drop" if drop_duplicates else "keep",
         nonfinite="exclude" if exclude_nonfinite else "refuse",
         device=device,
+        recipe=recipe,
         as_json=as_json,
         cka=cka,
     )
