@@ -9,16 +9,34 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_metrics_page_is_what_the_specs_say():
-    spec = importlib.util.spec_from_file_location("make_metrics", ROOT / "docs" / "make_metrics.py")
+def script(name):
+    """A script of the documents as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == module.page(), (
-        "run docs/make_metrics.py"
+    return module
+
+
+def test_metrics_page_is_what_the_specs_say():
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page == script("make_metrics").page(), "run docs/make_metrics.py"
+
+
+def test_the_size_of_every_quirk_is_told():
+    """Measuring takes a minute, so that only what was measured is compared: run docs/make_quirks.py."""
+    module = script("make_quirks")
+    page = (ROOT / "docs" / "quirks.md").read_text(encoding="utf-8")
+    assert page.startswith(module.HEAD)
+    assert re.findall(r"^\| (\d+\. .*?) \|", page, flags=re.MULTILINE) == list(module.QUIRKS)
+    described = re.findall(
+        r"^(\d+)\. ", (ROOT / "docs" / "metrics.md").read_text("utf-8"), flags=re.MULTILINE
     )
+    assert set(described) == {name.split(".")[0] for name in module.QUIRKS}
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/metrics.md", "docs/quirks.md"]
+)
 def test_links_lead_to_files(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
