@@ -40,7 +40,8 @@ PUBLISHED = """## The published recipe
 (OFSkean/information_flow a6ad5086 on uk-cliplab/representation-itl fd0da54), for parity with published
 numbers only. It reproduces the values of that code: to 1e-6, but for LiDAR, which the code adds up in float32
 (1e-4). Extract with `--pooling prompt-vector`. Its prompt entropy and curvature are functions in
-`layerscope.metrics.published`; a cache does not hold them. What it does differently, and by how much in [quirks.md](quirks.md):
+`layerscope.metrics.published`; a cache does not hold them. What it does differently, and by how much in
+[quirks.md](quirks.md):
 
 1. A prompt is the mean of token states that were centred by their own mean and scaled to unit norm first: a
    small residue, nearly orthogonal to the mean-pooled embedding. `prompt-vector` is this pooling.

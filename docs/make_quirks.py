@@ -59,9 +59,7 @@ class Layer:
 
     def __init__(self, cache: LayerCache, name: str) -> None:
         values, offsets = cache.tokens(name)
-        self.prompts = [
-            values[a:b].astype(np.float64) for a, b in zip(offsets[:-1], offsets[1:], strict=True)
-        ]
+        self.prompts = [values[a:b].astype(np.float64) for a, b in itertools.pairwise(offsets)]
         self.mean, self.residue = (
             cache.layer(name, pooling).astype(np.float64) for pooling in ("mean", "prompt-vector")
         )
