@@ -24,6 +24,7 @@ format:  ## put the code in order
 
 bench:  ## speed as ratios against peers in the same run
 	$(PYTHON) benchmarks/extraction.py
+	$(PYTHON) benchmarks/metrics.py
 
 build:  ## wheel and source archive in dist/
 	$(PYTHON) -m build
