@@ -11,13 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.analysis.rows import MeasuredRows
-from layerscope.analysis.vectors import rows_not_finite
+from layerscope.analysis.vectors import layer_stream, rows_not_finite
 from layerscope.cache import LayerCache, as_cache
 from layerscope.errors import UsageError
 from layerscope.frames import LAYER_PAIR_COLUMNS, as_frame, not_finite
 from layerscope.metrics import Undefined
 from layerscope.metrics.cka import SPEC, cka_matrix
-from layerscope.metrics.streams import Blocks
 
 _BATCH = 256
 
@@ -80,13 +79,6 @@ def _batches(
     cache: LayerCache, pooling: str, rows: NDArray[np.int64], batch: int
 ) -> Iterator[list[NDArray[np.float64]]]:
     """Every layer of the same texts, batch by batch."""
-    streams = []
-    for layer in cache.layers:
-
-        def start(layer: str = layer) -> Iterator[NDArray[np.float32]]:
-            return cache.blocks(layer, pooling)
-
-        width = cache.manifest["widths"][layer]
-        streams.append(Blocks(start, cache.n_rows, width, block=batch).take(rows))
+    streams = [layer_stream(cache, layer, pooling, block=batch).take(rows) for layer in cache.layers]
     for parts in zip(*streams, strict=True):
         yield list(parts)

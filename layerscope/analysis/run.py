@@ -18,9 +18,9 @@ from layerscope.analysis.tokens import token_records
 from layerscope.cache import LayerCache, as_cache
 from layerscope.errors import UsageError
 from layerscope.frames import METRIC_COLUMNS, as_frame
-from layerscope.metrics import METRICS, MetricSpec, cka, get_metric
+from layerscope.metrics import METRICS, MetricSpec, cka
 from layerscope.metrics.eigen import decomposing_on, find_device
-from layerscope.metrics.own import load_metric
+from layerscope.metrics.own import find_metric
 from layerscope.metrics.published import PUBLISHED
 from layerscope.resampling import check_draws
 
@@ -172,17 +172,11 @@ def _chosen_specs(
 def _spec_of(metric: str | MetricSpec, known: Sequence[MetricSpec]) -> MetricSpec:
     if isinstance(metric, MetricSpec):
         return metric
-    if ":" in metric:
-        return load_metric(metric)
-    return next((spec for spec in known if spec.name == metric), None) or _of_our_own(metric, known)
-
-
-def _of_our_own(name: str, known: Sequence[MetricSpec]) -> MetricSpec:
-    """A metric that is measured only where asked for; the published recipe has none."""
-    spec = get_metric(name)
-    if known is not METRICS:
+    named = next((spec for spec in known if spec.name == metric), None)
+    spec = named or find_metric(metric)
+    if named is None and ":" not in metric and known is not METRICS:
         names = ", ".join(other.name for other in known)
-        raise UsageError(f"the published recipe has no metric '{name}' (it has {names})")
+        raise UsageError(f"the published recipe has no metric '{metric}' (it has {names})")
     return spec
 
 

@@ -41,50 +41,62 @@ class Options:
 
 def run_task(cache: LayerCache, rows: MeasuredRows, task: Task, options: Options) -> list[dict[str, Any]]:
     """The records of all metrics of one layer; metrics of the same rows share their work."""
-    groups: dict[tuple[tuple[Source, ...], int | None], list[MetricSpec]] = {}
+    by_sources: dict[tuple[Source, ...], list[MetricSpec]] = {}
     for spec in task.specs:
-        groups.setdefault((sources_of(cache, spec, task.layer_name), spec.max_n), []).append(spec)
+        by_sources.setdefault(sources_of(cache, spec, task.layer_name), []).append(spec)
     records = []
-    for (sources, most), specs in groups.items():
-        group = _Group(sources, most, tuple(specs))
-        records += _group_records(cache, rows, task, group, options)
+    for sources, specs in by_sources.items():
+        usable = _usable(cache, rows, task, sources, options)
+        for most in dict.fromkeys(spec.max_n for spec in specs):
+            group = tuple(spec for spec in specs if spec.max_n == most)
+            records += _group_records(cache, rows, task, usable, group, options)
     return records
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Metrics that are computed from the same rows."""
+class _Usable:
+    """Rows that have finite vectors in all sources; a note on those left out, or why there is no value."""
 
     sources: tuple[Source, ...]
-    max_n: int | None
-    specs: tuple[MetricSpec, ...]
+    rows: NDArray[np.int64]
+    note: str = ""
+    reason: str = ""
+
+
+def _usable(
+    cache: LayerCache, rows: MeasuredRows, task: Task, sources: tuple[Source, ...], options: Options
+) -> _Usable:
+    usable = rows.usable(task.pooling, [view for _, view in sources if view is not None])
+    if not sources:
+        return _Usable(sources, usable, reason=_NO_VIEWS)
+    broken = rows_not_finite(cache, sources, task.pooling, usable)
+    if not broken.size:
+        return _Usable(sources, usable)
+    if options.nonfinite == "exclude":
+        return _Usable(sources, np.setdiff1d(usable, broken), note=f";nonfinite=excluded:{len(broken)}")
+    return _Usable(sources, usable, reason=not_finite(broken.tolist()))
 
 
 def _group_records(
-    cache: LayerCache, rows: MeasuredRows, task: Task, group: _Group, options: Options
+    cache: LayerCache,
+    rows: MeasuredRows,
+    task: Task,
+    usable: _Usable,
+    specs: tuple[MetricSpec, ...],
+    options: Options,
 ) -> list[dict[str, Any]]:
-    usable = rows.usable(task.pooling, [view for _, view in group.sources if view is not None])
-    note, reason = "", ""
-    if not group.sources:
-        reason = _NO_VIEWS
+    """The records of metrics that take the same rows, and as many of them."""
+    chosen = usable.rows[_subsample(len(usable.rows), specs[0].max_n, options.seed)]
+    note = usable.note + (f";subsample={len(chosen)}" if len(chosen) < len(usable.rows) else "")
+    if usable.reason:
+        found = {spec: Found(float("nan"), reason=usable.reason) for spec in specs}
     else:
-        broken = rows_not_finite(cache, group.sources, task.pooling, usable)
-        if broken.size and options.nonfinite == "exclude":
-            usable = np.setdiff1d(usable, broken)
-            note = f";nonfinite=excluded:{len(broken)}"
-        elif broken.size:
-            reason = not_finite(broken.tolist())
-    chosen = usable[_subsample(len(usable), group.max_n, options.seed)]
-    note += f";subsample={len(chosen)}" if len(chosen) < len(usable) else ""
-    if reason:
-        found = {spec: Found(float("nan"), reason=reason) for spec in group.specs}
-    else:
-        sample = load_sample(cache, group.sources, task.pooling, chosen)
-        found = _measure(sample, group.specs, rows.units(chosen), options)
+        sample = load_sample(cache, usable.sources, task.pooling, chosen)
+        found = _measure(sample, specs, rows.units(chosen), options)
     return [
         as_record(cache, task.layer_name, task.pooling, spec, found[spec])
         | {"variant": variant_of(spec, options.seed) + note, "n": len(chosen)}
-        for spec in group.specs
+        for spec in specs
     ]
 
 

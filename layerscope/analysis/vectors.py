@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from layerscope.analysis.measure import Sample
 from layerscope.cache import LayerCache
 from layerscope.metrics import MetricSpec
-from layerscope.metrics.streams import Blocks
+from layerscope.metrics.streams import BLOCK, Blocks
 
 Source = tuple[str, str | None]
 """A layer name and a view; ``None`` for the text itself."""
@@ -46,6 +45,18 @@ def rows_not_finite(
     return rows[bad[rows]]
 
 
+def layer_stream(
+    cache: LayerCache, layer_name: str, pooling: str, view: str | None = None, *, block: int = BLOCK
+) -> Blocks:
+    """All rows of one layer as a stream."""
+    return Blocks(
+        lambda: cache.blocks(layer_name, pooling, view),
+        cache.n_rows,
+        cache.manifest["widths"][layer_name],
+        block=block,
+    )
+
+
 def load_sample(
     cache: LayerCache, sources: tuple[Source, ...], pooling: str, rows: NDArray[np.int64]
 ) -> Sample:
@@ -54,11 +65,7 @@ def load_sample(
     fits = len(rows) * sum(widths[layer_name] for layer_name, _ in sources) <= _IN_MEMORY
     parts: list[Any] = []
     for layer_name, view in sources:
-
-        def start(layer_name: str = layer_name, view: str | None = view) -> Iterator[NDArray[np.float32]]:
-            return cache.blocks(layer_name, pooling, view)
-
-        stream = Blocks(start, cache.n_rows, widths[layer_name]).take(rows)
+        stream = layer_stream(cache, layer_name, pooling, view).take(rows)
         parts.append(stream.joined() if fits else stream)
     place = f"layer {sources[0][0]}, pooling {pooling}"
     return Sample(parts, len(rows), place)

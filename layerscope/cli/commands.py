@@ -98,14 +98,14 @@ def _tell_missing(frame: pd.DataFrame, layers: list[str]) -> None:
 def metrics(name: str | None) -> None:
     """``layerscope metrics``."""
     from layerscope.cli.metric_pages import explain_metric, list_metrics
-    from layerscope.metrics import METRICS, get_metric
-    from layerscope.metrics.own import load_metric
+    from layerscope.metrics import METRICS
+    from layerscope.metrics.own import find_metric
 
     if name is None:
         console.out.print(list_metrics(METRICS))
         console.next_step("layerscope metrics NAME")
         return
-    console.out.print(explain_metric(load_metric(name) if ":" in name else get_metric(name)))
+    console.out.print(explain_metric(find_metric(name)))
     console.next_step(console.command("analyze", "CACHE", "--metric", name))
 
 

@@ -83,6 +83,43 @@ def check_layers(X: npt.ArrayLike, Y: npt.ArrayLike, *, minimum: int) -> tuple[A
     return check_rows(first, "X", minimum=minimum), check_rows(second, "Y", minimum=minimum)
 
 
+def check_views(V: npt.ArrayLike) -> Array:
+    """Check views of samples; their numbers are left as they are.
+
+    Args:
+        V: ``(n, a, d)``: a views of each of n samples.
+
+    Raises:
+        UsageError: not such an array of real numbers.
+        Undefined: fewer than 2 samples or views, a NaN or infinity, or all vectors identical.
+
+    >>> check_views(np.ones((3, 1, 2)))
+    Traceback (most recent call last):
+    layerscope.metrics.spec.Undefined: fewer than 2 views
+    """
+    array = np.asarray(V)
+    if array.ndim != 3 or array.shape[2] == 0:
+        raise UsageError(f"V: expected views of shape (n, a, d), got shape {array.shape}")
+    check_numbers(array, "V")
+    check_view_counts(*array.shape[:2])
+    check_rows(array.reshape(-1, array.shape[2]), "V")
+    return array
+
+
+def check_view_counts(n: int, a: int) -> None:
+    """Ask for 2 samples with 2 views each.
+
+    Raises:
+        Undefined: fewer.
+
+    >>> check_view_counts(2, 2)
+    """
+    if n < 2:
+        raise Undefined("fewer than 2 samples")
+    if a < 2:
+        raise Undefined("fewer than 2 views")
+
+
 def check_numbers(array: Array, name: str) -> None:
     """Refuse an array of anything but integers or floats.
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from layerscope.errors import UsageError
-from layerscope.metrics.checks import Array, check_numbers, check_rows, largest_entry
+from layerscope.metrics.checks import check_view_counts, check_views, largest_entry
 from layerscope.metrics.rows import (
     EPS,
     RowRecipe,
@@ -78,11 +78,11 @@ def lidar_log(V: npt.ArrayLike, delta: float = 1e-4, rows: RowRecipe = "unit") -
     if not delta >= 0:
         raise UsageError(f"delta: expected a number of at least 0, got {delta}")
     check_recipe(rows)
-    array = _check_views(V)
-    check_rows(array.reshape(-1, array.shape[2]), "V")
-    blocks = Blocks.of(array, max(1, _ROWS // array.shape[1]))
+    array = check_views(V)
+    a = array.shape[1]
+    blocks = Blocks.of(array, max(1, _ROWS // a))
     scale = binary_scale(array) if rows.endswith("unit") else 1.0  # delta is in the units of the rows
-    return _log_directions(blocks, delta, rows, scale)
+    return _log_directions(blocks, a, delta, rows, scale)
 
 
 def lidar_of_blocks(views: Blocks) -> float:
@@ -95,24 +95,10 @@ def lidar_of_blocks(views: Blocks) -> float:
         Undefined: as ``lidar``.
     """
     first = next(iter(views), None)
-    if first is None:
-        raise Undefined("fewer than 2 samples")
-    _check_views(np.empty((views.n, *first.shape[1:])) if views.n < 2 else first[:1].repeat(2, axis=0))
-    scale = power_of_two(check_blocks(_as_rows(views, first.shape[1])))
-    return math.exp(_log_directions(views, 1e-4, "unit", scale))
-
-
-def _check_views(V: npt.ArrayLike) -> Array:
-    """An array of views ``(n, a, d)``, its numbers as they are."""
-    array = np.asarray(V)
-    if array.ndim != 3 or array.shape[2] == 0:
-        raise UsageError(f"V: expected views of shape (n, a, d), got shape {array.shape}")
-    check_numbers(array, "V")
-    if len(array) < 2:
-        raise Undefined("fewer than 2 samples")
-    if array.shape[1] < 2:
-        raise Undefined("fewer than 2 views")
-    return array
+    a = 0 if first is None else first.shape[1]
+    check_view_counts(views.n, a)
+    scale = power_of_two(check_blocks(_as_rows(views, a)))
+    return math.exp(_log_directions(views, a, 1e-4, "unit", scale))
 
 
 def _as_rows(views: Blocks, a: int) -> Blocks:
@@ -122,8 +108,7 @@ def _as_rows(views: Blocks, a: int) -> Blocks:
     )
 
 
-def _log_directions(views: Blocks, delta: float, rows: RowRecipe, scale: float) -> float:
-    a = next(iter(views)).shape[1]
+def _log_directions(views: Blocks, a: int, delta: float, rows: RowRecipe, scale: float) -> float:
     flat = _as_rows(views, a)
 
     def prepared() -> Iterator[FloatArray]:

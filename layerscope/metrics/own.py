@@ -7,7 +7,19 @@ import sys
 from pathlib import Path
 
 from layerscope.errors import UsageError
-from layerscope.metrics.spec import MetricSpec
+from layerscope.metrics import MetricSpec, get_metric
+
+
+def find_metric(name: str) -> MetricSpec:
+    """The metric of that name, or the user's own at ``module:object``.
+
+    Raises:
+        UsageError: no such metric.
+
+    >>> find_metric("dime") is find_metric("layerscope.metrics.dime:SPEC")
+    True
+    """
+    return load_metric(name) if ":" in name else get_metric(name)
 
 
 def load_metric(name: str) -> MetricSpec:

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from layerscope.errors import UsageError
-from layerscope.metrics.checks import check_numbers, check_positive, check_rows
+from layerscope.metrics.checks import check_positive, check_views
 from layerscope.metrics.published.entropy import Normalization, divisor, itl_entropy
-from layerscope.metrics.spec import MetricSpec, Undefined
+from layerscope.metrics.spec import MetricSpec
 
 Array32 = npt.NDArray[np.float32]
 _DELTA = np.float32(1e-4)
@@ -32,7 +31,7 @@ def lidar(V: npt.ArrayLike, alpha: float = 1.0, normalization: Normalization = "
     >>> round(lidar(np.stack([corners, corners], axis=1), normalization="raw"), 3)
     0.693
     """
-    array = _check_views(V)
+    array = check_views(V).astype(np.float64)
     check_positive(alpha, "alpha")
     between, within = scatter(array)
     values, vectors = np.linalg.eigh(within)
@@ -52,17 +51,6 @@ def scatter(V: npt.NDArray[np.floating]) -> tuple[Array32, Array32]:
     centred = (means - means.mean(axis=0)).astype(np.float32)
     inner = (V - means[:, None]).reshape(n * a, d).astype(np.float32)
     return centred.T @ centred / n, inner.T @ inner / (n * a) + _DELTA * np.eye(d, dtype=np.float32)
-
-
-def _check_views(V: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    array = np.asarray(V)
-    if array.ndim != 3 or array.shape[2] == 0:
-        raise UsageError(f"V: expected views of shape (n, a, d), got shape {array.shape}")
-    check_numbers(array, "V")
-    if array.shape[0] < 2 or array.shape[1] < 2:
-        raise Undefined("fewer than 2 samples" if array.shape[0] < 2 else "fewer than 2 views")
-    check_rows(array.reshape(-1, array.shape[2]), "V")
-    return array.astype(np.float64)
 
 
 def _bounds(n: int, d: int) -> tuple[float, float]:
