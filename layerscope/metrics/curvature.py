@@ -12,7 +12,7 @@ from layerscope.metrics.checks import check_rows
 from layerscope.metrics.rows import binary_scale, unit_rows
 from layerscope.metrics.spec import MetricSpec, Undefined
 from layerscope.metrics.streams import FloatArray
-from layerscope.metrics.token_batch import compact_tokens, scale_prompts, select_tokens
+from layerscope.metrics.token_batch import compact_tokens, measure_prompts
 
 if TYPE_CHECKING:
     import torch
@@ -86,13 +86,17 @@ def curvature_batch(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     >>> curvature_batch(states, torch.tensor([[False, True, True, True]]))
     tensor([0.], dtype=torch.float64)
     """
+    return measure_prompts(_turns, states, mask)
+
+
+def _turns(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     import torch
 
-    steps, moving, _ = _batch_steps(states, mask)
+    steps, moving, norms = _batch_steps(x, keep)
     if steps.shape[1] < 2:
         return steps.new_full((len(steps),), math.nan)
-    norms = torch.linalg.vector_norm(steps, dim=-1)
-    directions, moving = compact_tokens(steps / torch.where(moving, norms, 1)[..., None], moving)
+    steps /= torch.where(moving, norms, 1)[..., None]
+    directions, moving = compact_tokens(steps, moving)
     before, after = directions[:, :-1], directions[:, 1:]
     apart = torch.linalg.vector_norm(before - after, dim=-1)
     along = torch.linalg.vector_norm(before + after, dim=-1)
@@ -115,20 +119,25 @@ def zero_steps_batch(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     >>> zero_steps_batch(torch.tensor([[[0.0], [1.0], [1.0]]]), torch.ones(1, 3, dtype=torch.bool))
     tensor([1])
     """
-    _, moving, counts = _batch_steps(states, mask)
-    return (counts - 1).clamp(min=0) - moving.sum(dim=1)
+
+    def count(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        return (keep.sum(dim=1) - 1).clamp(min=0) - _batch_steps(x, keep)[1].sum(dim=1)
+
+    return measure_prompts(count, states, mask)
 
 
 def _steps(states: npt.NDArray[np.generic]) -> FloatArray:
     return np.diff(np.divide(states, binary_scale(states), dtype=np.float64), axis=0)
 
 
-def _batch_steps(states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Steps ``(b, t - 1, d)`` between successive tokens, which of them move, and the tokens ``(b,)``."""
-    x, keep = compact_tokens(*select_tokens(states, mask))
-    x = scale_prompts(x)
+def _batch_steps(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Steps ``(b, t - 1, d)`` between successive tokens, which of them move, and their norms."""
+    import torch
+
+    x, keep = compact_tokens(x, keep)
     steps = x[:, 1:] - x[:, :-1]
-    return steps, keep[:, 1:] & (steps != 0).any(dim=-1), keep.sum(dim=1)
+    norms = torch.linalg.vector_norm(steps, dim=-1)
+    return steps, keep[:, 1:] & (norms > 0), norms
 
 
 def _bounds(n: int, d: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from layerscope.metrics.checks import check_rows
 from layerscope.metrics.rows import binary_scale
 from layerscope.metrics.spec import MetricSpec, Undefined
-from layerscope.metrics.token_batch import compact_tokens, scale_prompts, select_tokens
+from layerscope.metrics.token_batch import compact_tokens, measure_prompts
 
 if TYPE_CHECKING:
     import torch
@@ -65,12 +65,15 @@ def first_token_norm_ratio_batch(states: torch.Tensor, mask: torch.Tensor) -> to
     >>> first_token_norm_ratio_batch(states, torch.tensor([[False, True, True, True]]))
     tensor([2.], dtype=torch.float64)
     """
+    return measure_prompts(_ratios, states, mask)
+
+
+def _ratios(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     import torch
 
-    x, keep = compact_tokens(*select_tokens(states, mask))
+    x, keep = compact_tokens(x, keep)
     if x.shape[1] < 2:
         return x.new_full((len(x),), math.nan)
-    x = scale_prompts(x)
     norms = torch.linalg.vector_norm(x, dim=-1)
     counts = keep.sum(dim=1)
     ordered = torch.where(keep, norms, math.inf).sort(dim=1).values

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
 from layerscope.errors import UsageError
 from layerscope.metrics.checks import check_view_counts, check_views, largest_entry
@@ -16,7 +16,6 @@ from layerscope.metrics.rows import (
     RowRecipe,
     binary_scale,
     check_recipe,
-    power_of_two,
     prepared_blocks,
 )
 from layerscope.metrics.spec import MetricSpec, Undefined
@@ -81,7 +80,7 @@ def lidar_log(V: npt.ArrayLike, delta: float = 1e-4, rows: RowRecipe = "unit") -
     array = check_views(V)
     a = array.shape[1]
     blocks = Blocks.of(array, max(1, _ROWS // a))
-    scale = binary_scale(array) if rows.endswith("unit") else 1.0  # delta is in the units of the rows
+    scale = binary_scale(array) if rows == "center-unit" else 1.0  # delta is in the units of the rows
     return _log_directions(blocks, a, delta, rows, scale)
 
 
@@ -89,7 +88,7 @@ def lidar_of_blocks(views: Blocks) -> float:
     """``lidar`` (delta = 1e-4, unit rows) of a stream of samples.
 
     Args:
-        views: n samples in blocks ``(b, a, d)``, read four times.
+        views: n samples in blocks ``(b, a, d)``, read twice.
 
     Raises:
         Undefined: as ``lidar``.
@@ -97,8 +96,8 @@ def lidar_of_blocks(views: Blocks) -> float:
     first = next(iter(views), None)
     a = 0 if first is None else first.shape[1]
     check_view_counts(views.n, a)
-    scale = power_of_two(check_blocks(_as_rows(views, a)))
-    return math.exp(_log_directions(views, a, 1e-4, "unit", scale))
+    check_blocks(_as_rows(views, a))
+    return math.exp(_log_directions(views, a, 1e-4, "unit", scale=1.0))
 
 
 def _as_rows(views: Blocks, a: int) -> Blocks:
@@ -109,15 +108,11 @@ def _as_rows(views: Blocks, a: int) -> Blocks:
 
 
 def _log_directions(views: Blocks, a: int, delta: float, rows: RowRecipe, scale: float) -> float:
-    flat = _as_rows(views, a)
-
-    def prepared() -> Iterator[FloatArray]:
-        return (part.reshape(-1, a, views.d) for part in prepared_blocks(flat, rows, scale=scale))
-
-    between, within = _scatter(prepared, views.n, a, views.d)
+    flat = prepared_blocks(_as_rows(views, a), rows, scale=scale)
+    between, within = _scatter((part.reshape(-1, a, views.d) for part in flat), views.n, a, views.d)
     try:
-        root = cholesky(within + delta * np.eye(views.d), lower=True)
-    except LinAlgError as error:
+        root = np.linalg.cholesky(within + delta * np.eye(views.d))
+    except np.linalg.LinAlgError as error:
         raise Undefined("singular within-class covariance") from error
     discriminant = solve_triangular(root, between.T, lower=True)
     if views.n <= views.d:
@@ -126,35 +121,74 @@ def _log_directions(views: Blocks, a: int, delta: float, rows: RowRecipe, scale:
     return gram_entropy((whitened + whitened.T) / 2)
 
 
-def _scatter(
-    prepared: Callable[[], Iterator[FloatArray]], n: int, a: int, d: int
-) -> tuple[FloatArray, FloatArray]:
-    """Covariances between and within classes, ``(d, d)``; where n ≤ d a factor ``(n, d)`` of the first."""
-    within, total = np.zeros((d, d)), np.zeros(d)
+def _scatter(parts: Iterator[FloatArray], n: int, a: int, d: int) -> tuple[FloatArray, FloatArray]:
+    """Covariances between and within classes, ``(d, d)``; where n ≤ d a factor ``(n, d)`` of the first.
+
+    One reading: each class is taken about its own first view, and all classes about the first one, so that
+    what is equal cancels exactly.
+    """
+    within, means = np.zeros((d, d)), _Means(d)
     origin: FloatArray | None = None
-    largest = 0.0
-    for part in prepared():
-        origin = part[0, 0].copy() if origin is None else origin
-        np.subtract(part, origin, out=part)
-        largest = max(largest, largest_entry(part))
-        means = part.mean(axis=1)
-        total += means.sum(axis=0)
-        np.subtract(part, means[:, None], out=part)
-        flat = part.reshape(-1, d)
-        within += flat.T @ flat
-    assert origin is not None  # checked: there are samples
-    grand, spread = total / n, 0.0
-    factors, between = [], np.zeros((d, d))
-    for part in prepared():
-        centred = part.mean(axis=1) - origin - grand
-        spread = max(spread, largest_entry(centred))
-        if n <= d:
-            factors.append(centred)
-        else:
-            between += centred.T @ centred
-    if spread <= n * a * EPS * largest:
+    longest = 0.0
+    for part in parts:
+        first = part[:, 0].copy()
+        origin = first[0] if origin is None else origin
+        np.subtract(part, first[:, None], out=part)
+        shift = part.mean(axis=1)
+        np.subtract(part, shift[:, None], out=part)
+        inner = part.reshape(-1, d)
+        within += inner.T @ inner
+        longest = max(longest, float(np.einsum("ij,ij->i", inner, inner).max()))
+        means.add(first - origin + shift)
+    between = means.covariance()
+    if means.spread <= n * a * EPS * max(means.largest, math.sqrt(longest)):
         raise Undefined("zero trace")
-    return (np.concatenate(factors) / math.sqrt(n) if factors else between / n), within / (n * a)
+    return between, within / (n * a)
+
+
+class _Means:
+    """Class means as they come, in O(d²): blocks of more than d are merged (Chan, Golub & LeVeque 1983)."""
+
+    def __init__(self, d: int) -> None:
+        self.spread = 0.0
+        self.largest = 0.0
+        self._waiting: list[FloatArray] = []
+        self._mean = np.zeros(d)
+        self._products = np.zeros((d, d))
+        self._merged = 0
+
+    def add(self, means: FloatArray) -> None:
+        """Take in ``(b, d)``."""
+        self._waiting.append(means)
+        if sum(map(len, self._waiting)) > len(self._mean):
+            centred = self._centre_waiting()
+            self._products += centred.T @ centred
+
+    def covariance(self) -> FloatArray:
+        """``(d, d)`` about the mean of all; a factor ``(n, d)`` of it where there are at most d."""
+        if not self._merged:
+            centred = self._centre_waiting()
+            return centred / math.sqrt(self._merged)
+        if self._waiting:
+            centred = self._centre_waiting()
+            self._products += centred.T @ centred
+        return self._products / self._merged
+
+    def _centre_waiting(self) -> FloatArray:
+        """The rows that wait, about their own mean; the distance to the others is in the products."""
+        rows = np.concatenate(self._waiting)
+        self._waiting = []
+        here = rows.mean(axis=0)
+        self.largest = max(self.largest, largest_entry(rows))
+        np.subtract(rows, here, out=rows)
+        step, seen = here - self._mean, self._merged + len(rows)
+        self.spread = max(self.spread, largest_entry(rows))
+        if self._merged:
+            self.spread = max(self.spread, largest_entry(step))
+            self._products += np.outer(step, step * (self._merged * len(rows) / seen))
+        self._mean += step * (len(rows) / seen)
+        self._merged = seen
+        return rows
 
 
 def _bounds(n: int, d: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from layerscope.metrics.checks import check_rows
 from layerscope.metrics.rows import EPS, RowRecipe, check_recipe
 from layerscope.metrics.spec import MetricSpec
 from layerscope.metrics.spectral import Normalization, matrix_entropy
-from layerscope.metrics.token_batch import scale_prompts, select_tokens
+from layerscope.metrics.token_batch import measure_prompts
 
 if TYPE_CHECKING:
     import torch
@@ -71,34 +71,36 @@ def prompt_entropy_batch(
     >>> prompt_entropy_batch(states, torch.tensor([[True, True], [True, False]]))
     tensor([0., nan], dtype=torch.float64)
     """
+    check_recipe(rows)
+    return measure_prompts(lambda x, keep: _entropies(x, keep, rows), states, mask)
+
+
+def _entropies(x: torch.Tensor, keep: torch.Tensor, rows: RowRecipe) -> torch.Tensor:
     import torch
 
-    check_recipe(rows)
-    x, keep = select_tokens(states, mask)
     if x.shape[1] < 2:
         return x.new_full((len(x),), math.nan)
-    x = scale_prompts(x)
     first = torch.take_along_dim(x, keep.to(torch.uint8).argmax(dim=1)[:, None, None], dim=1)
-    shifted = torch.where(keep[..., None], x - first, 0)
-    defined = shifted.abs().amax(dim=(1, 2)) > 0
-    prepared = _prepare(shifted if rows.startswith("center") else x, keep, rows)
-    shares = _shares(prepared, keep.sum(dim=1))
+    shifted = x.sub_(first) if rows.startswith("center") else x - first
+    shifted[~keep] = 0
+    defined = torch.linalg.vector_norm(shifted, ord=math.inf, dim=(1, 2)) > 0
+    shares = _shares(_prepare(shifted if rows.startswith("center") else x, keep, rows), keep.sum(dim=1))
     return torch.where(defined, torch.special.entr(shares).sum(dim=-1).clamp(min=0), math.nan)
 
 
 def _prepare(x: torch.Tensor, keep: torch.Tensor, rows: RowRecipe) -> torch.Tensor:
-    """The recipe on ``(b, t, d)`` rows; centred ones come shifted, so that identical rows are zero."""
+    """The recipe on ``(b, t, d)`` rows, in place; centred ones come shifted, identical rows being zero."""
     import torch
 
     roundoff = x.new_zeros((len(x), 1))
     if rows.startswith("center"):
         counts = keep.sum(dim=1, keepdim=True).clamp(min=1)
         roundoff = counts * EPS * torch.linalg.vector_norm(x, dim=-1).amax(dim=1, keepdim=True)
-        mean = x.sum(dim=1, keepdim=True) / counts[..., None]
-        x = torch.where(keep[..., None], x - mean, 0)
+        x -= x.sum(dim=1, keepdim=True) / counts[..., None]
+        x[~keep] = 0
     if rows.endswith("unit"):
         norms = torch.linalg.vector_norm(x, dim=-1)
-        x = x / torch.where(norms > roundoff, norms, math.inf)[..., None]
+        x /= torch.where(norms > roundoff, norms, math.inf)[..., None]
     return x
 
 

@@ -19,6 +19,7 @@ from layerscope.metrics.streams import BLOCK, Blocks, FloatArray
 RowRecipe = Literal["raw", "center", "unit", "center-unit"]
 
 EPS = float(np.finfo(np.float64).eps)
+_SAFE = 1e-140  # a norm above it has squares of full precision, one below its inverse has finite squares
 
 
 def check_recipe(rows: str) -> None:
@@ -54,26 +55,29 @@ def power_of_two(peak: float) -> float:
     return math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak > 0 else 1.0
 
 
-def unit_rows(Z: FloatArray, roundoff: float = 0.0) -> FloatArray:
+def unit_rows(Z: FloatArray, roundoff: float = 0.0, *, out: FloatArray | None = None) -> FloatArray:
     """Each row divided by its L2 norm; a row of zero norm stays zero.
 
     Args:
-        Z: ``(n, d)``, of any magnitude: rows are scaled before their entries are squared.
+        Z: ``(n, d)``, of any magnitude: squares that would leave the range of float64 are scaled first.
         roundoff: the norm up to which a row is nothing but round-off, and so zero.
+        out: where to write; may be ``Z`` itself.
 
     Returns:
-        A new ``(n, d)`` array.
+        ``(n, d)``, a new array unless ``out`` is given.
 
     >>> unit_rows(np.array([[3e-200, 4e-200], [0.0, 0.0]]))
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))[:, None]
+    if bool(((norms > _SAFE) & (norms < 1 / _SAFE)).all()):
+        return np.divide(Z, np.where(norms > roundoff, norms, np.inf), out=out)
     peaks = np.abs(Z).max(axis=1, keepdims=True)
-    scaled: FloatArray = Z / np.where(peaks > 0, peaks, 1.0)
+    scaled = np.divide(Z, np.where(peaks > 0, peaks, 1.0), out=out)
     norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
-    nonzero = norms * peaks > roundoff
-    scaled /= np.where(nonzero, norms, np.inf)
-    return scaled
+    return np.divide(scaled, np.where(norms * peaks > roundoff, norms, np.inf), out=scaled)
 
 
 def prepare(Z: Array, rows: RowRecipe) -> FloatArray:
@@ -115,13 +119,14 @@ def prepared_blocks(
     stream = Z.resized(block or Z.block) if isinstance(Z, Blocks) else Blocks.of(Z, block or BLOCK)
     centre = _find_centre(stream, scale) if rows.startswith("center") else None
     for part in stream:
-        np.divide(part, scale, out=part)
+        if scale != 1:
+            np.divide(part, scale, out=part)
         if centre is not None:
             np.subtract(part, centre.first, out=part)
             np.subtract(part, centre.mean, out=part)
-        yield (
-            unit_rows(part, centre.roundoff if centre is not None else 0.0) if rows.endswith("unit") else part
-        )
+        if rows.endswith("unit"):
+            unit_rows(part, centre.roundoff if centre is not None else 0.0, out=part)
+        yield part
 
 
 @dataclass(frozen=True)

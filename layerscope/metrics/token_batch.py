@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from layerscope.errors import UsageError
@@ -10,25 +11,30 @@ from layerscope.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
+_CACHED = 2**19  # numbers that the caches of a processor hold
 
-def select_tokens(states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Upcast the tokens that count and put zeros in place of the others, whatever these hold.
+
+def measure_prompts(
+    measure: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], states: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Measure every prompt of a padded batch, on a processor a few at a time.
 
     Args:
+        measure: takes ``(b, t, d)`` float64 states, those that do not count being zero, and their mask, no
+            token of which is left in a prompt that has a NaN or infinity; gives ``(b,)`` and may write into both.
         states: ``(b, t, d)`` of any float dtype; positions outside the mask may be NaN.
         mask: ``(b, t)``, true where a token counts.
 
     Returns:
-        ``(b, t, d)`` float64, and the mask ``(b, t)`` with no token left in a prompt that has a NaN or
-        infinity among those that count. On the device of ``states``, or on the CPU if that has no float64.
+        ``(b,)``, on the device of ``states``, or on the CPU if that has no float64.
 
     Raises:
         UsageError: shapes that do not fit, or a mask that is not boolean.
 
     >>> import torch
     >>> states = torch.tensor([[[1.0, 2.0], [float("nan"), 0.0]]])
-    >>> select_tokens(states, torch.tensor([[True, False]]))[0].tolist()
-    [[[1.0, 2.0], [0.0, 0.0]]]
+    >>> measure_prompts(lambda x, keep: x.sum(dim=(1, 2)), states, torch.tensor([[True, False]]))
+    tensor([3.], dtype=torch.float64)
     """
     import torch
 
@@ -41,30 +47,33 @@ def select_tokens(states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tenso
     if states.device.type == "mps":
         states = states.cpu()
     mask = mask.to(states.device)
-    broken = ~torch.isfinite(states).all(dim=-1) & mask
-    keep = mask & ~broken.any(dim=1, keepdim=True)
-    return torch.where(keep[..., None], states, 0).to(torch.float64), keep
+    few = max(1, _CACHED // max(1, states.shape[1:].numel())) if states.device.type == "cpu" else len(states)
+    if len(states) <= few:
+        return measure(*_select(states, mask))
+    parts = zip(torch.split(states, few), torch.split(mask, few), strict=True)
+    return torch.cat([measure(*_select(*part)) for part in parts])
 
 
-def scale_prompts(x: torch.Tensor) -> torch.Tensor:
-    """Divide each prompt by its largest magnitude, so that squares stay within range.
+def _select(states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tokens that count in float64, with zeros for the others, and which these are.
 
-    Args:
-        x: ``(b, t, d)`` float64.
-
-    Returns:
-        ``(b, t, d)`` with entries in [-1, 1]; a prompt of zeros stays zero.
-
-    >>> import torch
-    >>> scale_prompts(torch.tensor([[[4.0, -8.0]], [[0.0, 0.0]]])).tolist()
-    [[[0.5, -1.0]], [[0.0, 0.0]]]
+    float64 prompts are divided by their largest magnitude, so that squares stay within range; those of the
+    shorter types do.
     """
     import torch
 
-    if x.numel() == 0:
-        return x
-    peaks = torch.linalg.vector_norm(x, ord=math.inf, dim=(1, 2), keepdim=True)
-    return x / torch.where(peaks > 0, peaks, 1)
+    if states.numel() == 0:
+        return states.to(torch.float64), torch.zeros_like(mask)
+    peaks = torch.linalg.vector_norm(states, ord=math.inf, dim=-1)
+    broken = ~torch.isfinite(peaks) & mask
+    keep = mask & ~broken.any(dim=1, keepdim=True)
+    x = states.to(torch.float64, copy=True)
+    if not bool(keep.all()):
+        x[~keep] = 0
+    if states.dtype == torch.float64:
+        most = torch.where(keep, peaks, 0).amax(dim=1)[:, None, None]
+        x /= torch.where(most > 0, most, 1)
+    return x, keep
 
 
 def compact_tokens(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
