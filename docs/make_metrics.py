@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from layerscope.metrics import KINDS, LAYER_METRICS, METRICS, MetricSpec
+from layerscope.metrics import LAYER_METRICS, METRICS, MetricSpec
 
 HEAD = """# Metrics
 
@@ -15,8 +15,9 @@ missing, with a reason.
 
 Intervals (95 %) come from 100 half-samples drawn without replacement, the same for every layer: a
 bootstrap would repeat rows, which lowers the rank and biases spectral metrics. Means over prompts use
-the bootstrap over prompts. *Better* is the end that a selector takes unless told otherwise; for entropies,
-effective rank and curvature it is a choice, not a law, and papers have taken either.
+the bootstrap over prompts; a largest value over prompts has no interval.
+*Better* is the end that a selector takes unless told otherwise; for entropies, effective rank and curvature it
+is a choice, not a law, and papers have taken either.
 
 Where *rows* says "at most", that many rows are drawn with a seed; `variant` and `n` say so. With fewer rows
 than it needs, a metric is missing.
@@ -39,9 +40,8 @@ PUBLISHED = """## The published recipe
 `analyze --recipe published` computes what the released code of Skean et al. 2025 computes
 (OFSkean/information_flow a6ad5086 on uk-cliplab/representation-itl fd0da54), for parity with published
 numbers only. It reproduces the values of that code: to 1e-6, but for LiDAR, which the code adds up in float32
-(1e-4). Extract with `--pooling prompt-vector`. Its prompt entropy and curvature are functions in
-`layerscope.metrics.published`; a cache does not hold them. What it does differently, and by how much in
-[quirks.md](quirks.md):
+(1e-4). Extract with `--pooling prompt-vector`, which computes its prompt entropy and curvature on the way.
+What it does differently, and by how much in [quirks.md](quirks.md):
 
 1. A prompt is the mean of token states that were centred by their own mean and scaled to unit norm first: a
    small residue, nearly orthogonal to the mean-pooled embedding. `prompt-vector` is this pooling.
@@ -69,7 +69,7 @@ def page() -> str:
             f"{spec.reads}\n\n"
             f"| | |\n|---|---|\n"
             f"| formula | {spec.formula.replace('|', chr(92) + '|')} |\n"
-            f"| input | {KINDS[spec.kind]} |\n"
+            f"| input | {spec.input} |\n"
             f"| axis | {spec.label} |\n"
             f"| better | {spec.direction} |\n"
             f"| recipe | `{spec.variant}` |\n"

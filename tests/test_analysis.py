@@ -454,6 +454,14 @@ def test_token_metrics_are_means_over_the_prompts_that_have_a_value(tmp_path):
     assert (frame["ci_low"][1], frame["ci_high"][1]) == pytest.approx(interval(18 / 5, draws[:, 1]))
 
 
+def test_the_first_token_counts_where_it_is_longest_and_a_largest_value_has_no_interval(tmp_path):
+    values = {"first_token_norm_ratio": {"embed": [1.0, 7.0, NAN, 2.0, 3.0, 1.0]}}
+    frame = analyze(token_cache(tmp_path / "cache", {"tokens": values}), "first_token_norm_ratio", draws=9)
+    assert frame[["value", "n", "variant"]].values.tolist() == [[7.0, 5, "rows=raw;texts=largest"]]
+    assert np.isnan(frame["ci_low"][0])
+    assert frame["draws"].tolist() == [None]
+
+
 def test_each_token_set_is_a_pooling_of_its_own(tmp_path):
     sets = {
         name: {"curvature": {"embed": np.arange(6) + shift}, "prompt_entropy": {"embed": [shift] * 6}}

@@ -13,10 +13,13 @@ import pandas as pd
 import pytest
 import torch
 
+from layerscope.analysis import analyze
 from layerscope.cache import LayerCache
 from layerscope.errors import CacheError, ModelError, UsageError
 from layerscope.extraction import Listener, extract
 from layerscope.extraction import job as job_module
+from layerscope.metrics.published.curvature import curvature
+from layerscope.metrics.published.entropy import prompt_entropy
 from layerscope.models import find_model, load_model
 from layerscope.tensors import read_tensor
 from tests.tiny import CONFIGS, TEXTS, make_model, make_tokenizer
@@ -182,6 +185,25 @@ def test_duplicates_run_once_and_rows_stay_in_order(tmp_path, monkeypatch):
         np.testing.assert_allclose(values[offsets[row] : offsets[row + 1]], expected, rtol=1e-4, atol=1e-5)
     metrics = cache.token_metrics.query("layer_name == 'block.3'").set_index("row")["prompt_entropy"]
     assert metrics[0] == metrics[2] == metrics[5] != metrics[1]
+
+
+def test_prompt_vectors_bring_the_token_metrics_of_the_published_recipe(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    texts = [*TEXTS, ""]
+    options = {"tokenizer": tokenizer, "pooling": ["mean", "prompt-vector"]}
+    cache = extract(model, texts, path=tmp_path / "c", keep_tokens=True, **options)
+    frame = analyze(cache, recipe="published", draws=5)
+    for metric, function in (("prompt_entropy", prompt_entropy), ("curvature", curvature)):
+        found = frame[frame["metric"] == metric].set_index("layer_name")
+        for layer in cache.layers:
+            states, offsets = cache.tokens(layer)
+            expected = [function(states[offsets[row] : offsets[row + 1]]) for row in range(len(TEXTS))]
+            assert found["value"][layer] == pytest.approx(np.mean(expected), rel=1e-9)
+            assert found["n"][layer] == len(TEXTS)
+            assert found["ci_low"][layer] < found["value"][layer] < found["ci_high"][layer]
+    none = extract(model, texts, path=tmp_path / "none", token_metrics=(), **options)
+    reasons = analyze(none, "curvature", recipe="published")["reason"]
+    assert set(reasons) == {"not computed during extraction"}
 
 
 def test_empty_texts_keep_their_place(tmp_path):

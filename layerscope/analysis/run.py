@@ -21,11 +21,10 @@ from layerscope.frames import METRIC_COLUMNS, as_frame
 from layerscope.metrics import METRICS, MetricSpec, cka
 from layerscope.metrics.eigen import decomposing_on, find_device
 from layerscope.metrics.own import find_metric
-from layerscope.metrics.published import PUBLISHED
+from layerscope.metrics.published import PROMPT_VECTOR, PUBLISHED
 from layerscope.resampling import check_draws
 
 ALL_PAIRS = cka.SPEC.name
-PROMPT_VECTOR = "prompt-vector"
 RECIPES: dict[str, Sequence[MetricSpec]] = {"default": METRICS, "published": PUBLISHED}
 Progress = Callable[[int, int], None]
 _WORTH_A_PROCESS = 50_000  # rows × tasks × draws: about two seconds of work
@@ -61,7 +60,7 @@ def analyze(
         nonfinite: ``refuse`` gives a layer with a NaN or an infinity no value; ``exclude`` leaves such rows
             out at that layer, and ``variant`` says how many.
         recipe: ``published`` computes the metrics that the released code of Skean et al. 2025 has as it does,
-            from the pooling ``prompt-vector``; its token metrics are not computed from a cache.
+            from a cache with the pooling ``prompt-vector``.
         workers: processes, each with one layer at a time; where not given, the number of processors, or
             one for a job that is too small to be worth it.
         device: where matrices are decomposed, in float64: ``auto`` takes a CUDA GPU where there is one, which

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from layerscope.metrics import KINDS, MetricSpec
+from layerscope.metrics import MetricSpec
 
 _N, _D = 1000, 768
 
@@ -37,7 +37,7 @@ def explain_metric(spec: MetricSpec) -> Table:
     facts = {
         "what it says": spec.reads,
         "formula": spec.formula,
-        "input": KINDS[spec.kind],
+        "input": spec.input,
         "axis": spec.label,
         "better": f"{spec.direction}, unless told otherwise",
         "recipe": spec.variant,

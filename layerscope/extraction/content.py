@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from layerscope.extraction.streams import Stream
 from layerscope.metrics import METRICS
+from layerscope.metrics.published import TOKEN_COLUMNS
 from layerscope.pooling import token_set_of
 from layerscope.tokens import TokenPolicy, count_tokens
 
 TOKEN_METRICS = {spec.name: spec.batch for spec in METRICS if spec.batch is not None}
+PUBLISHED_TOKEN_METRICS = {name: spec.batch for name, spec in TOKEN_COLUMNS.items() if spec.batch is not None}
 TOKEN_SETS = {"tokens": "kept", "tokens-nosink": "nosink"}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from layerscope.backbone import Backbone
 from layerscope.cache import CacheWriter
 from layerscope.errors import ModelError, UsageError
-from layerscope.extraction.content import TOKEN_METRICS, TOKEN_SETS, Content
+from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS, TOKEN_SETS, Content
 from layerscope.extraction.plan import Listener, Plan
 from layerscope.extraction.shard import Shard
 from layerscope.layers import Layer
@@ -22,6 +22,7 @@ from layerscope.sinks import SinkReport
 from layerscope.tokens import TokenBatch, batch_texts, make_batch
 
 SHARD_BYTES = 64 * 1024**2
+_BATCHES = TOKEN_METRICS | PUBLISHED_TOKEN_METRICS
 
 
 def cut_into_shards(row_bytes: NDArray[np.int64], shard_bytes: int) -> list[tuple[int, int]]:
@@ -173,6 +174,6 @@ class Job:
         for token_set in self._content.token_sets:
             mask = getattr(masks, TOKEN_SETS[token_set])
             for metric in self._content.token_metrics:
-                shard.put_metric(token_set, layer.name, metric, rows, TOKEN_METRICS[metric](states, mask))
+                shard.put_metric(token_set, layer.name, metric, rows, _BATCHES[metric](states, mask))
         if self._content.keep_tokens:
             shard.put_tokens(layer.name, rows, states, batch.real)

@@ -11,7 +11,7 @@ from layerscope.backbone import Backbone
 from layerscope.cache import CacheWriter, LayerCache
 from layerscope.corpus import Corpus, read_corpus
 from layerscope.errors import UsageError
-from layerscope.extraction.content import TOKEN_METRICS, Content
+from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS, Content
 from layerscope.extraction.identity import finished_cache, tokenizer_identity, versions
 from layerscope.extraction.job import SHARD_BYTES, Job
 from layerscope.extraction.options import (
@@ -30,6 +30,7 @@ from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import make_streams, make_view_plan, unknown_tokens_note
 from layerscope.files import check_writable, json_sha256
+from layerscope.metrics.published import PROMPT_VECTOR
 from layerscope.models import DType, LoadedModel, find_model, is_hub_id, load_model
 from layerscope.sinks import SinkReport, find_sinks
 from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
@@ -94,7 +95,8 @@ def extract(
         seed: of the augmentation.
         special_tokens: ``keep`` or ``drop`` what the tokenizer adds.
         drop_first_token: leave the first token of every text out of every pooling and token metric.
-        token_metrics: which metrics of token states to compute on the way.
+        token_metrics: which metrics of token states to compute on the way; with the pooling
+            ``prompt-vector``, those of the published recipe too.
         keep_tokens: also store the token states themselves (large).
         max_length: a limit in tokens below that of the model.
         dtype: of the weights; ``auto`` is float32 on a CPU.
@@ -163,6 +165,8 @@ def extract(
         backbone, streams[0].table, wanted, special_tokens, drop_first_token, loaded, batch_tokens
     )
     widths = {layer.name: backbone.width(layer) for layer in chosen}
+    if token_metrics and PROMPT_VECTOR in poolings:
+        token_metrics = (*token_metrics, *PUBLISHED_TOKEN_METRICS)
     content = Content(widths, poolings, policy, tuple(token_metrics), keep_tokens, streams)
     job = Job(backbone, chosen, content, batch_tokens)
     resolved = {

@@ -89,12 +89,13 @@ def _bounds(n: int, d: int) -> tuple[float, float]:
 
 SPEC = MetricSpec(
     name="first_token_norm_ratio",
-    label="Norm of the first token (median token = 1)",
+    label="Largest norm of a first token (median token = 1)",
     function=first_token_norm_ratio,
     batch=first_token_norm_ratio_batch,
     kind="tokens",
     direction="lower",
-    variant="rows=raw",
+    variant="rows=raw;texts=largest",
+    over_texts="largest",
     invariances=frozenset({"orthogonal", "scale"}),
     bounds=_bounds,
     minimum_n=2,

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 Kind = Literal["tokens", "samples", "pair", "views", "layer_pair"]
 KINDS: dict[Kind, str] = {
-    "tokens": "token states of one text (T, d), averaged over texts",
+    "tokens": "token states of one text (T, d)",
     "samples": "pooled embeddings (n, d)",
     "pair": "two views of each sample, each (n, d)",
     "views": "all views of each sample (n, views, d)",
     "layer_pair": "the same samples at two layers, (n, d) and (n, d')",
 }
 Direction = Literal["higher", "lower"]
+OverTexts = Literal["mean", "largest"]
+_OVER_TEXTS: dict[OverTexts, str] = {"mean": "averaged over texts", "largest": "the largest over texts"}
 Invariance = Literal[
     "orthogonal",  # one rotation or reflection of all rows
     "separate_orthogonal",  # a rotation of X and another one of Y (pairs, and pairs of layers)
@@ -76,6 +78,8 @@ class MetricSpec:
         of_blocks: the same value from streams of blocks of rows (``layerscope.metrics.streams.Blocks``), one
             stream for samples, two for a pair, one of ``(b, a, d)`` blocks for views; None where there
             is ``of_spectrum``, or the metric needs all rows at once.
+        over_texts: for tokens, what a layer gets of the values of its texts. A mean has an interval, from the
+            bootstrap over texts; a largest value has none, since no bootstrap finds one.
         derived_from: the metric that this one is a function of, so that the work is done once.
         derive: its value from that metric's value and n.
     """
@@ -98,13 +102,20 @@ class MetricSpec:
     of_spectrum: Callable[[Spectrum], float] | None = None
     rows: RowRecipe | None = None
     of_blocks: Callable[..., float] | None = None
+    over_texts: OverTexts = "mean"
     derived_from: str | None = None
     derive: Callable[[float, int], float] | None = None
+
+    @property
+    def input(self) -> str:
+        """What the function takes, in words."""
+        return KINDS[self.kind] + (f", {_OVER_TEXTS[self.over_texts]}" if self.kind == "tokens" else "")
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"the name of a metric is {self.name!r}: give it a name")
-        for what, value, known in (("kind", self.kind, Kind), ("direction", self.direction, Direction)):
+        for what, known in (("kind", Kind), ("direction", Direction), ("over_texts", OverTexts)):
+            value = getattr(self, what)
             if value not in get_args(known):
                 raise UsageError(
                     f"metric '{self.name}': {what} is {value!r} ({nearest(str(value), get_args(known))})"

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from layerscope.errors import UsageError
+from layerscope.metrics.spec import Undefined
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +26,8 @@ def measure_prompts(
 
     Args:
         measure: takes ``(b, t, d)`` float64 states, those that do not count being zero, and their mask, no
-            token of which is left in a prompt that has a NaN or infinity; gives ``(b,)`` and may write into both.
+            token of which is left in a prompt that has a NaN or infinity. May write into both; gives
+            ``(b,)``.
         states: ``(b, t, d)`` of any float dtype; positions outside the mask may be NaN.
         mask: ``(b, t)``, true where a token counts.
 
@@ -52,6 +58,35 @@ def measure_prompts(
         return measure(*_select(states, mask))
     parts = zip(torch.split(states, few), torch.split(mask, few), strict=True)
     return torch.cat([measure(*_select(*part)) for part in parts])
+
+
+def prompt_by_prompt(
+    function: Callable[[npt.NDArray[np.float64]], float],
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """A function of padded batches from one of a single prompt.
+
+    Args:
+        function: ``(T, d)`` token states in, a number out; raises ``Undefined``.
+
+    Returns:
+        Takes states ``(b, t, d)`` and mask ``(b, t)``; gives ``(b,)`` float64, NaN where undefined.
+
+    >>> import torch
+    >>> batch = prompt_by_prompt(lambda states: states.sum())
+    >>> batch(torch.ones(1, 3, 2), torch.tensor([[True, False, True]]))
+    tensor([4.], dtype=torch.float64)
+    """
+
+    def batch(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        values = torch.full((len(states),), math.nan, dtype=torch.float64)
+        for number, (prompt, counts) in enumerate(zip(states.detach().cpu(), mask.cpu(), strict=True)):
+            with suppress(Undefined):
+                values[number] = function(prompt[counts].to(torch.float64).numpy())
+        return values
+
+    return batch
 
 
 def _select(states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -400,7 +400,7 @@ def test_variant_tells_the_defaults_of_the_function(spec):
             assert default == "raw"
         else:
             assert told[name] == default or float(told[name]) == default
-    assert set(told) - set(defaults) <= {"log", "rows", "steps"}
+    assert set(told) - set(defaults) <= {"log", "rows", "steps", "texts"}
 
 
 @every_metric

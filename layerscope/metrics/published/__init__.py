@@ -18,4 +18,10 @@ PUBLISHED: tuple[MetricSpec, ...] = (
     dime.SPEC,
 )
 
-__all__ = ["PUBLISHED"]
+PROMPT_VECTOR = "prompt-vector"  # the pooling that its sets of samples come from
+# What the table of token metrics in a cache calls those that need token states.
+TOKEN_COLUMNS: dict[str, MetricSpec] = {
+    f"published.{spec.name}": spec for spec in PUBLISHED if spec.kind == "tokens"
+}
+
+__all__ = ["PROMPT_VECTOR", "PUBLISHED", "TOKEN_COLUMNS"]

@@ -11,6 +11,7 @@ from layerscope.errors import UsageError
 from layerscope.metrics.checks import check_rows
 from layerscope.metrics.published.entropy import centred_unit
 from layerscope.metrics.spec import MetricSpec, Undefined
+from layerscope.metrics.token_batch import prompt_by_prompt
 
 
 def curvature(states: npt.ArrayLike, lag: int = 1) -> float:
@@ -65,6 +66,7 @@ SPEC = MetricSpec(
     name="curvature",
     label="Curvature as published (radians)",
     function=curvature,
+    batch=prompt_by_prompt(curvature),
     kind="tokens",
     direction="lower",
     variant="recipe=published;lag=1",

@@ -12,6 +12,7 @@ from layerscope.errors import UsageError, nearest
 from layerscope.metrics.checks import check_positive, check_rows
 from layerscope.metrics.spec import Invariance, MetricSpec, Undefined
 from layerscope.metrics.streams import FloatArray
+from layerscope.metrics.token_batch import prompt_by_prompt
 
 Normalization = Literal["maxEntropy", "raw", "logN", "logD", "logNlogD"]
 _INVARIANCES: frozenset[Invariance] = frozenset({"permutation", "reversal"})
@@ -140,6 +141,7 @@ PROMPT_SPEC = MetricSpec(
     name="prompt_entropy",
     label="Prompt entropy as published (share of the maximum)",
     function=prompt_entropy,
+    batch=prompt_by_prompt(prompt_entropy),
     kind="tokens",
     direction="higher",
     variant="recipe=published;alpha=1;normalization=maxEntropy",
