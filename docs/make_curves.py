@@ -22,7 +22,7 @@ from layerscope.plots.curves import figure_of, plot_metric
 from layerscope.plots.style import PAGE_WIDTH, house_style, new_figure
 
 HERE = Path(__file__).parent / "curves"
-TEXTS, MAX_LENGTH = 300, 64
+TEXTS, MAX_LENGTH, POOLING = 300, 64, "mean-nosink"
 
 
 def packaged(name: str) -> Path:
@@ -44,7 +44,7 @@ class Lines(Listener):
         """Every tenth of the tokens."""
         if 10 * done // total > self.tenth:
             self.tenth = 10 * done // total
-            print(f"{self.name}: {self.tenth}0 %", flush=True)
+            print(f"{self.name}: {10 * self.tenth} %", flush=True)
 
 
 def frame_of(name: str, model: Path, work: Path) -> pd.DataFrame:
@@ -52,12 +52,14 @@ def frame_of(name: str, model: Path, work: Path) -> pd.DataFrame:
     lines = (packaged("gensim") / "test/test_data/lee_background.cor").read_text("utf-8").splitlines()
     corpus = read_corpus(lines[:TEXTS], name=f"the first {TEXTS} Lee background news")
     cache = extract(
-        model, corpus, path=work / name, views=2, max_length=MAX_LENGTH, pooling=["mean", "mean-nosink"],
+        model, corpus, path=work / name, views=2, max_length=MAX_LENGTH, pooling=POOLING,
         listener=Lines(name),
     )  # fmt: skip
     names = [spec.name for spec in METRICS] + [LAYER_METRICS[1].name]
     frame = analyze(cache, names)
-    return frame[frame["pooling"].isin(["mean-nosink", "tokens-nosink"])].assign(model=name)
+    shown = frame["pooling"].isin([POOLING, "tokens-nosink"])
+    first = frame["metric"] == "first_token_norm_ratio"  # of all tokens: sinks are what it shows
+    return frame[(shown & ~first) | (first & (frame["pooling"] == "tokens"))].assign(model=name)
 
 
 def draw(frames: dict[str, pd.DataFrame]) -> None:

@@ -16,8 +16,8 @@ missing, with a reason.
 Intervals (95 %) come from 100 half-samples drawn without replacement, the same for every layer: a
 bootstrap would repeat rows, which lowers the rank and biases spectral metrics. Means over prompts use
 the bootstrap over prompts; a largest value over prompts has no interval.
-*Better* is the end that a selector takes unless told otherwise; for entropies, effective rank and curvature it
-is a choice, not a law, and papers have taken either.
+*Better* is the end that a selector takes unless told otherwise; for entropies, effective rank and curvature
+it is a choice, not a law, and papers have taken either.
 
 Where *rows* says "at most", that many rows are drawn with a seed; `variant` and `n` say so. With fewer rows
 than it needs, a metric is missing.

@@ -78,7 +78,7 @@ SPEC = MetricSpec(
     kind="pair",
     direction="higher",
     variant="recipe=published;alpha=1;normalization=maxEntropy;seed=0",
-    invariances=frozenset(),
+    invariances=frozenset({"scale"}),
     bounds=_bounds,
     minimum_n=2,
     max_n=512,

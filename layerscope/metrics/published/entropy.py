@@ -15,7 +15,7 @@ from layerscope.metrics.streams import FloatArray
 from layerscope.metrics.token_batch import prompt_by_prompt
 
 Normalization = Literal["maxEntropy", "raw", "logN", "logD", "logNlogD"]
-_INVARIANCES: frozenset[Invariance] = frozenset({"permutation", "reversal"})
+_INVARIANCES: frozenset[Invariance] = frozenset({"scale", "permutation", "reversal"})
 
 
 def entropy(Z: npt.ArrayLike, alpha: float = 1.0, normalization: Normalization = "maxEntropy") -> float:
@@ -145,7 +145,7 @@ PROMPT_SPEC = MetricSpec(
     kind="tokens",
     direction="higher",
     variant="recipe=published;alpha=1;normalization=maxEntropy",
-    invariances=_INVARIANCES,
+    invariances=_INVARIANCES | {"translation"},
     bounds=_bounds,
     minimum_n=2,
     formula="entropy of Z Zᵀ (of Zᵀ Z where T > d) with negative entries set to 0, over min(ln T, ln d)",

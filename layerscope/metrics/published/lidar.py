@@ -64,7 +64,7 @@ SPEC = MetricSpec(
     kind="views",
     direction="higher",
     variant="recipe=published;alpha=1;normalization=maxEntropy",
-    invariances=frozenset({"permutation", "reversal", "view_permutation"}),
+    invariances=frozenset({"orthogonal", "translation", "permutation", "reversal", "view_permutation"}),
     bounds=_bounds,
     minimum_n=2,
     max_n=4096,
