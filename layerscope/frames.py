@@ -22,7 +22,7 @@ from layerscope.layers import as_layer_order
 
 METRIC_COLUMNS = (
     "model", "corpus", "layer", "layer_name", "depth", "pooling", "metric", "variant",
-    "value", "ci_low", "ci_high", "n", "d", "reason", "draws", "direction",
+    "value", "ci_low", "ci_high", "n", "d", "reason", "note", "draws", "direction",
 )  # fmt: skip
 SCORE_COLUMNS = (
     "model", "task", "split", "subset", "layer", "layer_name", "depth", "pooling", "metric", "variant",

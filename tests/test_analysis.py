@@ -10,6 +10,7 @@ from layerscope.analysis import analyze, compare_layers, vectors
 from layerscope.errors import MetricError, UsageError
 from layerscope.frames import LAYER_PAIR_COLUMNS, METRIC_COLUMNS, read_frame, write_frame
 from layerscope.metrics import METRICS, MetricSpec, Undefined, cka, get_metric, infonce, spectral
+from layerscope.metrics.alpha_req import power_law
 from layerscope.resampling import bootstrap_means, half_samples, interval, subsample_spread
 from layerscope.select import LayerSelector, pick_layers
 from tests.caches import make_cache
@@ -460,6 +461,20 @@ def test_the_first_token_counts_where_it_is_longest_and_a_largest_value_has_no_i
     assert frame[["value", "n", "variant"]].values.tolist() == [[7.0, 5, "rows=raw;texts=largest"]]
     assert np.isnan(frame["ci_low"][0])
     assert frame["draws"].tolist() == [None]
+
+
+def test_notes_say_what_a_value_rests_on(tmp_path):
+    Z = np.random.default_rng(0).normal(size=(60, 30))
+    Z[40:44] = Z[3]
+    values = {"tokens": {"curvature": {"embed": [1.0, NAN, *[2.0] * 58]}}}
+    cache = make_cache(tmp_path / "cache", {"mean/embed": Z}, n_blocks=1, token_metrics=values)
+    names = ["alpha_req", "intrinsic_dimension_twonn", "curvature", "anisotropy"]
+    notes = analyze(cache, names, draws=0).set_index("metric")["note"]
+    fit = power_law(cache.layer("embed"))
+    assert notes["alpha_req"] == f"R²={fit.r_squared:.3f}, indices 11 to {fit.last}"
+    assert notes["intrinsic_dimension_twonn"] == "repeated rows left out: 4"
+    assert notes["curvature"] == "no value for 1 of 60 texts"
+    assert notes["anisotropy"] == ""
 
 
 def test_each_token_set_is_a_pooling_of_its_own(tmp_path):

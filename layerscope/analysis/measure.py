@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,12 @@ class Sample:
             self._values[spec] = self._evaluate(spec, seed)
         return self._values[spec]
 
+    def note(self, spec: MetricSpec) -> str:
+        """What the metric's value of these rows rests on besides, for a spec that says so."""
+        if spec.note is None or not _belongs(spec.note, spec):
+            return ""
+        return spec.note(*([self._spectrum(spec.rows)] if spec.rows is not None else self._arrays(spec)))
+
     def _evaluate(self, spec: MetricSpec, seed: int) -> Value:
         if self.n < spec.minimum_n:
             return Value(float("nan"), f"fewer than {spec.minimum_n} samples")
@@ -108,10 +115,10 @@ class Sample:
         return [stack_blocks(parts)] if spec.kind == "views" else parts
 
 
-def _belongs(shortcut: Callable[..., float], spec: MetricSpec) -> bool:
+def _belongs(shortcut: Callable[..., Any], spec: MetricSpec) -> bool:
     """Whether a shortcut was written with the spec's function, and not left over from a spec it replaced."""
     return _module(shortcut) == _module(spec.function)
 
 
-def _module(function: Callable[..., float]) -> str:
+def _module(function: Callable[..., Any]) -> str:
     return str(getattr(function, "func", function).__module__)  # of a partial, that of what it calls

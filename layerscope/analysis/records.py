@@ -22,13 +22,14 @@ def _no_draws() -> NDArray[np.float64]:
 class Found:
     """A value with its resampled values, or the reason why there is none.
 
-    ``spread`` turns the spread of the resamples into that of the value.
+    ``spread`` turns the spread of the resamples into that of the value; ``note`` says what it rests on.
     """
 
     value: float
     draws: NDArray[np.float64] = field(default_factory=_no_draws)
     spread: float = 1.0
     reason: str = ""
+    note: str = ""
 
 
 def as_record(
@@ -51,6 +52,7 @@ def as_record(
         "ci_high": high,
         "d": cache.manifest["widths"][layer_name],
         "reason": found.reason,
+        "note": found.note,
         "direction": spec.direction,
         "draws": found.draws.tolist() if found.draws.size else None,
     }

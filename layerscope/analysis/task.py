@@ -122,6 +122,12 @@ def _measure(
     size = int(np.mean([len(half) for half in halves])) if halves else 0
     spread = subsample_spread(len(units), size) if 0 < size < len(units) else 1.0
     return {
-        spec: Found(value.value, np.asarray(drawn[spec], dtype=np.float64), spread, value.reason)
+        spec: Found(
+            value.value,
+            np.asarray(drawn[spec], dtype=np.float64),
+            spread,
+            value.reason,
+            "" if value.reason else sample.note(spec),
+        )
         for spec, value in whole.items()
     }

@@ -42,7 +42,9 @@ def token_records(
                 found = Found(float("nan"), reason=not_finite(broken.tolist()))
             elif present.size:
                 value = present.max() if spec.over_texts == "largest" else present.mean()
-                found = Found(float(value), resampled[:, number])
+                without = int(missing.sum())
+                note = f"no value for {without} of {missing.size} texts" if without else ""
+                found = Found(float(value), resampled[:, number], note=note)
             else:
                 found = Found(float("nan"), reason="undefined for every text")
             yield as_record(cache, layer_name, str(token_set), spec, found) | {"n": int(present.size)}

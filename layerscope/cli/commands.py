@@ -98,11 +98,11 @@ def _tell_missing(frame: pd.DataFrame, layers: list[str]) -> None:
 def metrics(name: str | None) -> None:
     """``layerscope metrics``."""
     from layerscope.cli.metric_pages import explain_metric, list_metrics
-    from layerscope.metrics import METRICS
+    from layerscope.metrics import LAYER_METRICS, METRICS
     from layerscope.metrics.own import find_metric
 
     if name is None:
-        console.out.print(list_metrics(METRICS))
+        console.out.print(list_metrics(METRICS + LAYER_METRICS))
         console.next_step("layerscope metrics NAME")
         return
     console.out.print(explain_metric(find_metric(name)))

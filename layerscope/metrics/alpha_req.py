@@ -111,6 +111,11 @@ def _of_spectrum(spectrum: Spectrum) -> float:
     return _fit(spectrum, _FIRST, _LAST).alpha
 
 
+def _note(spectrum: Spectrum) -> str:
+    fit = _fit(spectrum, _FIRST, _LAST)
+    return f"R²={fit.r_squared:.3f}, indices {fit.first} to {fit.last}"
+
+
 def _bounds(n: int, d: int) -> tuple[float, float]:
     return 0.0, math.inf
 
@@ -130,4 +135,5 @@ SPEC = MetricSpec(
     source="Agrawal et al. 2022",
     of_spectrum=_of_spectrum,
     rows="center-unit",
+    note=_note,
 )

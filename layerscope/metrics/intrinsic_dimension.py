@@ -111,6 +111,11 @@ def repeated_rows(Z: npt.ArrayLike) -> int:
     return len(array) - len(distinct_rows(array))
 
 
+def _note(Z: npt.ArrayLike) -> str:
+    repeated = repeated_rows(Z)
+    return f"repeated rows left out: {repeated}" if repeated else ""
+
+
 def _distinct(Z: npt.ArrayLike, minimum: int) -> Array:
     distinct = distinct_rows(check_rows(Z, minimum=minimum))
     if len(distinct) < minimum:
@@ -133,6 +138,7 @@ TWONN_SPEC = MetricSpec(
     bounds=_bounds,
     minimum_n=3,
     max_n=1024,
+    note=_note,
     formula="slope of -ln(1 - F(μ)) against ln μ, μ = r_2 / r_1 of the two nearest distinct texts",
     reads="About how many coordinates tell a text from its nearest ones, on the finest scale.",
     source="Facco et al. 2017",
@@ -148,6 +154,7 @@ MLE_SPEC = MetricSpec(
     bounds=_bounds,
     minimum_n=_NEIGHBOURS + 1,
     max_n=1024,
+    note=_note,
     formula="1 / mean_i mean_{j<k} ln(r_k / r_j), r_j = distance to the j-th nearest distinct text, k = 20",
     reads="About how many coordinates tell a text from its 20 nearest ones.",
     source="Levina & Bickel 2004",

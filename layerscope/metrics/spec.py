@@ -78,6 +78,8 @@ class MetricSpec:
         of_blocks: the same value from streams of blocks of rows (``layerscope.metrics.streams.Blocks``), one
             stream for samples, two for a pair, one of ``(b, a, d)`` blocks for views; None where there
             is ``of_spectrum``, or the metric needs all rows at once.
+        note: what the value of these samples rests on besides, in a few words, empty where there is nothing
+            to say; takes what ``of_spectrum`` does, and where there is none, what the function does.
         over_texts: for tokens, what a layer gets of the values of its texts. A mean has an interval, from the
             bootstrap over texts; a largest value has none, since no bootstrap finds one.
         derived_from: the metric that this one is a function of, so that the work is done once.
@@ -102,6 +104,7 @@ class MetricSpec:
     of_spectrum: Callable[[Spectrum], float] | None = None
     rows: RowRecipe | None = None
     of_blocks: Callable[..., float] | None = None
+    note: Callable[..., str] | None = None
     over_texts: OverTexts = "mean"
     derived_from: str | None = None
     derive: Callable[[float, int], float] | None = None
