@@ -5,31 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from layerscope.metrics import MetricSpec
 
 _N, _D = 1000, 768
+_HEAD = f"""name, input, better unless told otherwise (↑ higher, ↓ lower), range at n={_N}
+and d={_D}, source; below it the formula
+"""
 
 
-def list_metrics(specs: Sequence[MetricSpec]) -> Table:
-    """One metric a line: name, input, direction, range, formula and source."""
-    made = Table(
-        title="Metrics (↑ higher, ↓ lower is better unless told otherwise)",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-    )
-    made.add_column("name", no_wrap=True)
-    for heading in ("input", "", f"range at n={_N}, d={_D}", "formula", "source"):
-        made.add_column(heading)
+def list_metrics(specs: Sequence[MetricSpec]) -> Group:
+    """Of each metric name, input, direction, range and source in one line, and its formula below."""
+    parts = [Text(_HEAD, style="bold")]
     for spec in specs:
         arrow = {"higher": "↑", "lower": "↓"}[spec.direction]
-        cells = (spec.kind, arrow, _range(spec), spec.formula, spec.source)
-        made.add_row(spec.name, *map(escape, cells))
-    return made
+        line = Text(f"{spec.name:<27}{spec.kind:<11}{arrow} {_range(spec):<15} ")
+        line.stylize("bold", 0, len(spec.name))
+        line.append(spec.source, style="dim")
+        parts += [line, Text(f"    {spec.formula}")]
+    return Group(*parts)
 
 
 def explain_metric(spec: MetricSpec) -> Table:
