@@ -463,6 +463,18 @@ def test_the_first_token_counts_where_it_is_longest_and_a_largest_value_has_no_i
     assert frame["draws"].tolist() == [None]
 
 
+def test_intervals_hold_nothing_that_cannot_be(tmp_path):
+    """Half of the half-samples lack the one row that holds nearly all variance."""
+    Z = np.random.default_rng(0).normal(size=(60, 12))
+    Z[7] *= 300
+    specs = [spec for spec in METRICS if spec.kind == "samples" and spec.name != "alpha_req"]
+    frame = analyze(make_cache(tmp_path / "cache", {"mean/embed": Z}, n_blocks=1), specs, draws=40)
+    for spec, row in zip(specs, frame.itertuples(), strict=True):
+        low, high = spec.bounds(60, 12)
+        assert low <= row.ci_low <= row.value <= row.ci_high <= high
+    assert frame.set_index("metric")["ci_low"]["nesum"] == 1.0
+
+
 def test_notes_say_what_a_value_rests_on(tmp_path):
     Z = np.random.default_rng(0).normal(size=(60, 30))
     Z[40:44] = Z[3]

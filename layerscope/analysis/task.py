@@ -94,8 +94,8 @@ def _group_records(
         sample = load_sample(cache, usable.sources, task.pooling, chosen)
         found = _measure(sample, specs, rows.units(chosen), options)
     return [
-        as_record(cache, task.layer_name, task.pooling, spec, found[spec])
-        | {"variant": variant_of(spec, options.seed) + note, "n": len(chosen)}
+        as_record(cache, task.layer_name, task.pooling, spec, found[spec], len(chosen))
+        | {"variant": variant_of(spec, options.seed) + note}
         for spec in specs
     ]
 

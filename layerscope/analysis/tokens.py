@@ -26,7 +26,7 @@ def token_records(
     if column not in table.columns:
         for layer_name in cache.layers:
             found = Found(float("nan"), reason="not computed during extraction")
-            yield as_record(cache, layer_name, "tokens", spec, found) | {"n": 0}
+            yield as_record(cache, layer_name, "tokens", spec, found, n=0)
         return
     usable = rows.usable()
     for token_set, group in table.groupby("tokens", sort=False):
@@ -47,7 +47,7 @@ def token_records(
                 found = Found(float(value), resampled[:, number], note=note)
             else:
                 found = Found(float("nan"), reason="undefined for every text")
-            yield as_record(cache, layer_name, str(token_set), spec, found) | {"n": int(present.size)}
+            yield as_record(cache, layer_name, str(token_set), spec, found, int(present.size))
 
 
 def _column(spec: MetricSpec) -> str | None:
