@@ -3,8 +3,8 @@
     python benchmarks/metrics.py [--rounds N] [--only NAME]
 
 Each part prints seconds, the ratio, and how far the metric is from its limit: the eigen-decomposition or
-the matrix product that it cannot do without. Peers are timed where they are installed
-(``pip install --no-deps reptrix``).
+the matrix product that it cannot do without. Loops are the slow references in ``tests/reference``. Peers are
+timed where they are installed (``pip install --no-deps reptrix pytorch-cka``; scikit-dimension always is).
 """
 
 import argparse
@@ -23,13 +23,18 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the slow references are in tests/
 
 from layerscope.metrics import METRICS, get_metric
+from layerscope.metrics.cka import cka_matrix
 from layerscope.metrics.curvature import curvature, curvature_batch
+from layerscope.metrics.intrinsic_dimension import intrinsic_dimension_mle, intrinsic_dimension_twonn
 from layerscope.metrics.prompt_entropy import prompt_entropy, prompt_entropy_batch
 from layerscope.metrics.rows import prepare
 from layerscope.metrics.spectral import decompose
+from tests.reference import curvature as slow_curvature
+from tests.reference import matrix_entropy as slow_entropy
 from tests.reference.lidar import scatter
 
 LAYERS, N, D = 13, 1000, 768
+_REST = 0.5  # seconds for the threads of the run before to stop spinning
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -44,6 +49,7 @@ def in_turn(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, lis
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
+            time.sleep(_REST)
             times[name].append(seconds(run))
     return times
 
@@ -104,7 +110,7 @@ def spectral(rounds: int) -> None:
 
 def lidar(rounds: int) -> None:
     """LiDAR with 16 views against a loop of outer products."""
-    views, counted = 16, 10
+    views, counted = 16, 20
     rng = np.random.default_rng(0)
     V = embeddings(N, D)[:, None] + 0.1 * rng.normal(size=(N, views, D))
     few = V[:counted]
@@ -117,9 +123,10 @@ def lidar(rounds: int) -> None:
 
         tensor = torch.from_numpy(V)
         runs["peer: reptrix"] = lambda: peer.get_lidar(tensor, N, views)
+    loop = f"loop of outer products ({counted} samples timed, x {N // counted})"
+    runs[loop] = lambda: scatter(list(few))
     times = in_turn(runs, rounds)
-    loop = seconds(lambda: scatter(list(few))) * N / counted
-    times[f"loop of outer products ({counted} samples timed, x {N // counted})"] = [loop] * rounds
+    times[loop] = [taken * N / counted for taken in times[loop]]
     print(f"LiDAR, {N} samples x {views} views x {D}")
     show(times, "LiDAR")
 
@@ -139,15 +146,34 @@ def prompts(rounds: int) -> None:
             mask[row, : len(prompt)] = True
         batches.append((padded, mask))
     print(f"token metrics, {N} prompts of 10 to 60 tokens x 384")
-    for name, one, many in (
-        ("prompt entropy", prompt_entropy, prompt_entropy_batch),
-        ("curvature", curvature, curvature_batch),
-    ):
+
+    def grams() -> None:
+        for padded, _ in batches:
+            rows = padded.double()
+            torch.linalg.eigvalsh(rows @ rows.mT)
+
+    def differences() -> None:
+        for padded, _ in batches:
+            rows = padded.double()
+            (rows[:, 1:] - rows[:, :-1]).norm(dim=-1)
+
+    few = states[25 :: N // 4]
+    for name, one, many, loop, limit, minimum in (
+        ("prompt entropy", prompt_entropy, prompt_entropy_batch, slow_entropy.matrix_entropy,
+         "matrix products and eigenvalues", grams),
+        ("curvature", curvature, curvature_batch, slow_curvature.curvature,
+         "differences and norms", differences),
+    ):  # fmt: skip
         runs: dict[str, Callable[[], object]] = {
             f"{name}, batches of 50": lambda many=many: [many(*batch) for batch in batches],
-            f"{name}, one prompt at a time": lambda one=one: [one(prompt) for prompt in states],
+            f"limit: {limit}": minimum,
+            f"{name}, our function of one prompt at a time": lambda one=one: [one(each) for each in states],
         }
-        show(in_turn(runs, rounds), f"{name}, batches of 50")
+        label = f"loop, one prompt at a time ({len(few)} timed, x {N // len(few)})"
+        runs[label] = lambda loop=loop: [loop(each.tolist()) for each in few]
+        times = in_turn(runs, rounds)
+        times[label] = [taken * N / len(few) for taken in times[label]]
+        show(times, f"{name}, batches of 50")
 
 
 def uniformity(rounds: int) -> None:
@@ -174,7 +200,57 @@ def uniformity(rounds: int) -> None:
     print(f"  peak memory {peak / 2**20:.0f} MiB; an (n, n) matrix would take {8 * n * n / 2**20:.0f} MiB")
 
 
-PARTS = {"spectral": spectral, "lidar": lidar, "prompts": prompts, "uniformity": uniformity}
+def cka(rounds: int) -> None:
+    """Unbiased linear CKA of all pairs of layers in mini-batches."""
+    batch = 250
+    rng = np.random.default_rng(0)
+    layers = [embeddings(N, D)]
+    for _ in range(LAYERS - 1):
+        layers.append(layers[-1] + 0.3 * rng.normal(size=(N, D)))
+    batches = [[Z[start : start + batch] for Z in layers] for start in range(0, N, batch)]
+
+    def products() -> None:
+        for parts in batches:
+            for Z in parts:
+                Z @ Z.T
+
+    runs: dict[str, Callable[[], object]] = {
+        "CKA of all pairs of layers": lambda: cka_matrix(batches),
+        "limit: one Gram matrix a layer and batch": products,
+    }
+    if importlib.util.find_spec("cka"):
+        from cka import cka_from_features
+
+        tensors = [torch.from_numpy(np.stack(parts)) for parts in batches]
+        runs["peer: pytorch-cka"] = lambda: [cka_from_features(parts, parts) for parts in tensors]
+    print(f"CKA, {LAYERS} layers x {N} x {D} in batches of {batch}")
+    show(in_turn(runs, rounds), "CKA of all pairs of layers")
+
+
+def intrinsic_dimension(rounds: int) -> None:
+    """The two intrinsic dimensions against scikit-dimension on its own."""
+    from skdim.id import MLE, TwoNN
+
+    Z = embeddings(1024, D)
+    runs: dict[str, Callable[[], object]] = {
+        "TwoNN": lambda: intrinsic_dimension_twonn(Z),
+        "peer: scikit-dimension, TwoNN": lambda: TwoNN().fit(Z),
+        "MLE": lambda: intrinsic_dimension_mle(Z),
+        "peer: scikit-dimension, MLE": lambda: MLE().fit(Z, n_neighbors=20),
+        "limit: the matrix product of the distances": lambda: Z @ Z.T,
+    }
+    print(f"intrinsic dimension, 1024 x {D}")
+    show(in_turn(runs, rounds), "TwoNN")
+
+
+PARTS = {
+    "spectral": spectral,
+    "lidar": lidar,
+    "prompts": prompts,
+    "uniformity": uniformity,
+    "cka": cka,
+    "intrinsic-dimension": intrinsic_dimension,
+}
 
 
 def main() -> None:

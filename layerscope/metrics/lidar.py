@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
 
 from layerscope.errors import UsageError
 from layerscope.metrics.checks import check_view_counts, check_views, largest_entry
@@ -114,10 +113,10 @@ def _log_directions(views: Blocks, a: int, delta: float, rows: RowRecipe, scale:
         root = np.linalg.cholesky(within + delta * np.eye(views.d))
     except np.linalg.LinAlgError as error:
         raise Undefined("singular within-class covariance") from error
-    discriminant = solve_triangular(root, between.T, lower=True)
+    discriminant = np.linalg.solve(root, between.T)
     if views.n <= views.d:
         return gram_entropy(discriminant.T @ discriminant)
-    whitened = solve_triangular(root, discriminant.T, lower=True)
+    whitened = np.linalg.solve(root, discriminant.T)
     return gram_entropy((whitened + whitened.T) / 2)
 
 
@@ -129,19 +128,18 @@ def _scatter(parts: Iterator[FloatArray], n: int, a: int, d: int) -> tuple[Float
     """
     within, means = np.zeros((d, d)), _Means(d)
     origin: FloatArray | None = None
-    longest = 0.0
     for part in parts:
         first = part[:, 0].copy()
         origin = first[0] if origin is None else origin
         np.subtract(part, first[:, None], out=part)
-        shift = part.mean(axis=1)
+        shift = np.einsum("iaj->ij", part) / a
         np.subtract(part, shift[:, None], out=part)
         inner = part.reshape(-1, d)
         within += inner.T @ inner
-        longest = max(longest, float(np.einsum("ij,ij->i", inner, inner).max()))
         means.add(first - origin + shift)
     between = means.covariance()
-    if means.spread <= n * a * EPS * max(means.largest, math.sqrt(longest)):
+    # No mean is further off than this by rounding: no view is longer than all of them together.
+    if means.spread <= EPS * (n * means.largest + a * math.sqrt(float(np.trace(within)))):
         raise Undefined("zero trace")
     return between, within / (n * a)
 
