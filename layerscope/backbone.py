@@ -207,6 +207,9 @@ def _forward_arguments(model: nn.Module, input_ids: Tensor, mask: Tensor) -> dic
 # Finding the layers
 
 
+_PROBE = (2, 8)  # texts and tokens of the pass that finds the structure; unequal, to tell the axes apart
+
+
 def _find_structure(model: nn.Module, blocks: str | None, final_norm: str | None) -> Structure:
     path = _find_blocks(model) if blocks is None else _checked_path(model, blocks, "--blocks")
     modules = _blocks_at(model, path)
@@ -248,7 +251,7 @@ def _checked_norm(model: nn.Module, path: str, states: Tensor | None) -> str | N
 
 
 def _find_blocks(model: nn.Module) -> str:
-    """Path of the one module list that holds as many alike modules as the config has layers."""
+    """Path of the one module list that holds, or runs, as many alike modules as the config has layers."""
     lists = {
         path: module
         for path, module in model.named_modules()
@@ -257,8 +260,13 @@ def _find_blocks(model: nn.Module) -> str:
         and len({type(block) for block in module}) == 1
     }
     outer = {path: m for path, m in lists.items() if not any(path.startswith(f"{other}.") for other in lists)}
-    expected = _configured_blocks(model)
+    within = getattr(model, "blocks_within", "")
+    outer = {path: members for path, members in outer.items() if path.startswith(within)}
+    expected = None if within else _configured_blocks(model)
     fitting = [path for path, module in outer.items() if expected is None or len(module) == expected]
+    if not fitting and expected is not None:  # blocks that run several times, as those of ALBERT
+        calls = _count_calls(model, outer)
+        fitting = [path for path in outer if calls[path] == expected]
     if len(fitting) == 1:
         return str(fitting[0])
     listing = ", ".join(f"{path} ({len(module)})" for path, module in lists.items()) or "none"
@@ -285,9 +293,63 @@ def _norm_candidates(model: nn.Module, blocks_path: str) -> dict[str, nn.Module]
     }
 
 
+def _count_calls(model: nn.Module, lists: dict[str, nn.ModuleList]) -> dict[str, int]:
+    """How often the members of each list run in one forward pass."""
+    calls = dict.fromkeys(lists, 0)
+
+    def count(path: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+        def seen(_: nn.Module, __: tuple[Any, ...], ___: Any) -> None:
+            calls[path] += 1
+
+        return seen
+
+    handles = [
+        member.register_forward_hook(count(path)) for path, members in lists.items() for member in members
+    ]
+    _probe_forward(model, handles)
+    return calls
+
+
+def _probe_forward(model: nn.Module, handles: list[Any]) -> None:
+    """Run a few tokens through the model, and take the hooks off again.
+
+    Raises:
+        ModelError: the model cannot run them.
+    """
+    try:
+        ids = torch.ones(_PROBE, dtype=torch.int64, device=next(model.parameters()).device)
+        with torch.inference_mode(), _in_eval_mode(model):
+            model(**_forward_arguments(model, ids, ids))
+    except ModelError:
+        raise
+    except Exception as error:  # models raise whatever they like
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"{type(model).__name__} cannot run {_PROBE[0]} texts of {_PROBE[1]} tokens "
+            f"({type(error).__name__}: {reason}): it is of no kind that layerscope knows how to call"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _check_axes(model: nn.Module, states: Tensor, what: str) -> None:
+    """Refuse states that are not one vector a token, text by text: pooling would take the wrong axis.
+
+    Raises:
+        ModelError: names the model and the shape.
+    """
+    if states.ndim != 3 or tuple(states.shape[:2]) != _PROBE:
+        raise ModelError(
+            f"{type(model).__name__}: {what} has the shape {tuple(states.shape)} for {_PROBE[0]} texts of "
+            f"{_PROBE[1]} tokens, and not ({_PROBE[0]}, {_PROBE[1]}, width): "
+            "without one state for every token, text by text, layers cannot be pooled"
+        )
+
+
 @dataclass
 class _Probe:
-    """What a forward pass over three tokens shows."""
+    """What a forward pass over a few tokens shows."""
 
     widths: list[int]
     last_states: Tensor | None = None
@@ -295,15 +357,18 @@ class _Probe:
 
 
 def _probe(model: nn.Module, blocks: list[nn.Module], norms: dict[str, nn.Module]) -> _Probe:
-    """Run three tokens: count block calls, note widths, see which norm receives the last block's output."""
+    """Run a few tokens: count block calls, note widths, see which norm receives the last block's output."""
     probe = _Probe(widths=[])
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not probe.widths:
-            probe.widths.append(_states_in(args, kwargs).shape[-1])
+            states = _states_in(args, kwargs)
+            _check_axes(model, states, "what the first block receives")
+            probe.widths.append(states.shape[-1])
 
     def after(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         probe.last_states = _states_out(output)
+        _check_axes(model, probe.last_states, f"what block {len(probe.widths)} returns")
         probe.widths.append(probe.last_states.shape[-1])
         probe.norm_path = None
 
@@ -318,13 +383,7 @@ def _probe(model: nn.Module, blocks: list[nn.Module], norms: dict[str, nn.Module
     for block in dict.fromkeys(blocks):
         handles.append(block.register_forward_pre_hook(before, with_kwargs=True))
         handles.append(block.register_forward_hook(after))
-    try:
-        ids = torch.ones((1, 3), dtype=torch.int64, device=next(model.parameters()).device)
-        with torch.inference_mode(), _in_eval_mode(model):
-            model(**_forward_arguments(model, ids, ids))
-    finally:
-        for handle in handles:
-            handle.remove()
+    _probe_forward(model, handles)
     if len(probe.widths) < 2:
         raise ModelError("the blocks did not run in a forward pass: name the block list with --blocks PATH")
     return probe

@@ -13,15 +13,19 @@ import hashlib
 import json
 import logging as python_logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from layerscope.decoders import decoder_of
 from layerscope.errors import ModelError, UsageError, count_of
 from layerscope.files import file_sha256, json_sha256
 
 DType = Literal["auto", "float32", "bfloat16"]
+Part = Literal["encoder", "decoder"]
+PARTS = ("encoder", "decoder")
 DTYPES = ("auto", "float32", "bfloat16")
+_ADAPTER = "adapter_config.json"
 _LEAST_VOCABULARY = 0.5  # share of the model's vocabulary; padding to a round size is far less
 _OWN_TOKENIZER = (
     "put the model's own tokenizer (tokenizer.json, or the vocabulary) into its folder, or pass tokenizer="
@@ -63,7 +67,7 @@ class LoadedModel:
     dtype: str
 
 
-def find_model(model: Any, revision: str | None = None) -> ModelSource:
+def find_model(model: Any, revision: str | None = None, *, trust_remote_code: bool = False) -> ModelSource:
     """Say which model ``model`` is, without loading its weights into memory.
 
     Raises:
@@ -87,11 +91,13 @@ def find_model(model: Any, revision: str | None = None) -> ModelSource:
         if path.suffix != ".gguf":
             raise ModelError(f"{path} is a file: give a model folder, a .gguf file or a hub id")
         return _folder_source(path.parent, [path], gguf_file=path.name)
+    if path.is_dir() and (path / _ADAPTER).is_file():
+        return _adapter_source(path)
     if path.is_dir():
         return _folder_source(path, _weights_in(path), gguf_file=_gguf_in(path))
     if not is_hub_id(model):
         raise ModelError(f"no model folder at {path}: give an existing folder, a .gguf file or a hub id")
-    return _hub_source(str(model), revision)
+    return _hub_source(str(model), revision, trust_remote_code)
 
 
 def is_hub_id(model: Any) -> bool:
@@ -134,10 +140,26 @@ def _folder_source(folder: Path, weights: list[Path], gguf_file: str | None) -> 
         *sorted(folder.glob("*.json")),
         *sorted(folder.glob("*.txt")),
         *sorted(folder.glob("*.model")),
+        *sorted(folder.glob("*.py")),
     ]
     digest = json_sha256([[file.name, file_sha256(file)] for file in dict.fromkeys(described)])
     name = _folder_name(folder) if gguf_file is None else Path(gguf_file).stem
     return ModelSource(name, {"kind": "folder", "content": digest}, str(folder), gguf_file)
+
+
+def _adapter_source(folder: Path) -> ModelSource:
+    """A PEFT adapter, which is another model as soon as its base model is."""
+    _require("a PEFT adapter", "peft")
+    settings = json.loads((folder / _ADAPTER).read_text(encoding="utf-8"))
+    named = settings.get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise ModelError(f"{folder / _ADAPTER} does not say which model it adapts (base_model_name_or_path)")
+    try:
+        base = find_model(named, settings.get("revision"))
+    except ModelError as error:
+        raise ModelError(f"the adapter {folder} needs its base model: {error}") from error
+    source = _folder_source(folder, _weights_in(folder), gguf_file=None)
+    return replace(source, identity=source.identity | {"base": base.identity})
 
 
 def _folder_name(folder: Path) -> str:
@@ -146,11 +168,11 @@ def _folder_name(folder: Path) -> str:
     return resolved.parent.name if resolved.name in ("model", "checkpoint") else resolved.name
 
 
-def _hub_source(name: str, revision: str | None) -> ModelSource:
+def _hub_source(name: str, revision: str | None, trust_remote_code: bool) -> ModelSource:
     with _quiet(), _hub_errors(name):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(name, revision=revision)
+        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
     commit = getattr(config, "_commit_hash", None)
     return ModelSource(name, {"kind": "hub", "repo": name, "commit": commit or revision or "unknown"}, name)
 
@@ -181,6 +203,8 @@ def load_model(
     max_length: int | None = None,
     revision: str | None = None,
     allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+    part: Part = "encoder",
 ) -> LoadedModel:
     """Load the model that ``source`` describes; a model that is already loaded is used as it is.
 
@@ -193,6 +217,8 @@ def load_model(
         max_length: the user's limit in tokens.
         revision: branch, tag or commit on the hub.
         allow_pickle: also load weights that are not safetensors or GGUF.
+        trust_remote_code: run Python code that comes with the model.
+        part: of an encoder-decoder, ``encoder`` or ``decoder``.
 
     Raises:
         ModelError: weights missing or unreadable, no tokenizer, or one that is not the model's.
@@ -203,10 +229,12 @@ def load_model(
             raise UsageError("a loaded model keeps its own dtype and device: convert it with model.to()")
         if tokenizer is None:
             raise UsageError("a loaded model needs its tokenizer too: pass tokenizer=")
-        base, own = _without_head(model), copy.deepcopy(tokenizer)
+        base, own = without_head(model, part), copy.deepcopy(tokenizer)
     else:
-        base = _load_weights(source, _device(device), dtype, revision, allow_pickle)
-        own = copy.deepcopy(tokenizer) if tokenizer is not None else _load_tokenizer(source, revision)
+        options = {"revision": revision, "trust_remote_code": trust_remote_code}
+        loaded = _load_weights(source, dtype, _device(device), allow_pickle, options)
+        base = without_head(loaded, part).to(_device(device))
+        own = copy.deepcopy(tokenizer) if tokenizer is not None else _load_tokenizer(source, options)
     _check_vocabulary(source.name, base, own)
     limit = _length_limit(base, own, source.location)
     added = own.num_special_tokens_to_add(pair=False)
@@ -230,9 +258,26 @@ def _check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
         raise ModelError(f"{name}: {sizes}: {_OWN_TOKENIZER}")
 
 
-def _without_head(model: Any) -> Any:
+def without_head(model: Any, part: Part = "encoder") -> Any:
+    """The base model; of an encoder-decoder the part asked for.
+
+    Args:
+        model: a transformers model, with or without a head.
+        part: ``encoder`` or ``decoder``; the decoder reads the text that the encoder reads, token for token,
+            and attends to the encoder's states of it.
+
+    Raises:
+        UsageError: the decoder of a model that is no encoder-decoder.
+    """
     base = getattr(model, "base_model", model)
-    return base.get_encoder() if getattr(base.config, "is_encoder_decoder", False) else base
+    if getattr(base.config, "is_encoder_decoder", False):
+        return base.get_encoder() if part == "encoder" else decoder_of(base)
+    if part == "decoder":
+        raise UsageError(
+            f"--part decoder: {type(base).__name__} is no encoder-decoder and has one stack of blocks only: "
+            "leave --part away"
+        )
+    return base
 
 
 def _device(name: str) -> str:
@@ -249,49 +294,50 @@ def _device(name: str) -> str:
 
 
 def _load_weights(
-    source: ModelSource, device: str, dtype: DType, revision: str | None, allow_pickle: bool
+    source: ModelSource, dtype: DType, device: str, allow_pickle: bool, options: dict[str, Any]
 ) -> Any:
     import torch
 
-    options: dict[str, Any] = {"dtype": torch.float32 if dtype == "auto" and device == "cpu" else dtype}
+    options = options | {"dtype": torch.float32 if dtype == "auto" and device == "cpu" else dtype}
     if source.gguf_file is None:
         options["use_safetensors"] = None if allow_pickle else True
     else:
-        _require_gguf()
+        _require("a GGUF file", "gguf", "accelerate")
         options["gguf_file"] = source.gguf_file
     with _quiet(), _hub_errors(str(source.location)):
         from transformers import AutoModel
 
-        model, report = AutoModel.from_pretrained(
-            str(source.location), revision=revision, output_loading_info=True, **options
-        )
+        model, report = AutoModel.from_pretrained(str(source.location), output_loading_info=True, **options)
     missing = [key for key in report["missing_keys"] if "pooler" not in key]
     if missing:
         raise ModelError(
             f"{source.name}: {len(missing)} weights are not in the checkpoint (first: {sorted(missing)[0]}), "
             "so they would be random; check that the folder is complete"
         )
-    base = _without_head(model)
-    if dtype == "auto" and base.dtype == torch.float16:
-        base = base.to(torch.bfloat16)
-    return base.to(device)
+    return model.to(torch.bfloat16) if dtype == "auto" and model.dtype == torch.float16 else model
 
 
-def _require_gguf() -> None:
+def _require(what: str, *packages: str) -> None:
+    """Refuse what cannot be loaded without packages that are not installed.
+
+    Raises:
+        ModelError: names them.
+    """
     import importlib.util
 
-    absent = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    absent = [name for name in packages if importlib.util.find_spec(name) is None]
     if absent:
-        raise ModelError(f"a GGUF file needs {' and '.join(absent)}: pip install 'layerscope[gguf]'")
+        raise ModelError(f"{what} needs {' and '.join(absent)}: pip install {' '.join(absent)}")
 
 
-def _load_tokenizer(source: ModelSource, revision: str | None) -> Any:
-    options = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
+def _load_tokenizer(source: ModelSource, options: dict[str, Any]) -> Any:
+    if source.gguf_file is not None:
+        options = options | {"gguf_file": source.gguf_file}
     with _quiet():
         from transformers import AutoTokenizer
 
         try:
-            return AutoTokenizer.from_pretrained(source.location, revision=revision, **options)
+            return AutoTokenizer.from_pretrained(source.location, **options)
         except Exception as error:  # loaders raise whatever their formats raise
             raise ModelError(
                 f"cannot load a tokenizer from {source.location} ({_first_line(error)}): {_OWN_TOKENIZER}"
@@ -345,6 +391,11 @@ def _hub_errors(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # loaders raise whatever their formats raise
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"'{name}' comes with Python code of its own, which is not run unasked: "
+                "read it, and give --trust-remote-code if you trust it"
+            ) from error
         if Path(name).exists():
             raise ModelError(f"cannot load the model in {name}: {_first_line(error)}") from error
         raise ModelError(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.families import FAMILIES
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -34,8 +36,25 @@ def test_the_size_of_every_quirk_is_told():
     assert set(described) == {name.split(".")[0] for name in module.QUIRKS}
 
 
+def test_the_models_page_has_every_family_and_shows_no_failure():
+    module = script("make_models")
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert page.startswith(module.HEAD)
+    assert page.endswith(module.TAIL)
+    table = re.findall(r"^\| ([^|]+) \| `.*\| (\w+) \|$", page, flags=re.MULTILINE)
+    assert table == [(family.name, "pass") for family in FAMILIES], "run docs/make_models.py"
+
+
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/metrics.md", "docs/quirks.md"]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/metrics.md",
+        "docs/models.md",
+        "docs/quirks.md",
+    ],
 )
 def test_links_lead_to_files(page):
     text = (ROOT / page).read_text(encoding="utf-8")

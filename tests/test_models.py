@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoModel
 
 from layerscope.errors import ModelError, UsageError
+from layerscope.extraction import extract
 from layerscope.models import find_model, load_model
-from tests.tiny import make_model, make_tokenizer
+from tests.tiny import TEXTS, make_model, make_tokenizer
 
 
 @pytest.fixture
@@ -128,3 +132,62 @@ def test_token_ids_beyond_the_model_are_told(tmp_path):
     with pytest.raises(ModelError, match=r"gives token 3\d, and the model knows 30 tokens"):
         extract(smaller, ["the cat"], path=tmp_path / "c", tokenizer=make_tokenizer())
     assert not (tmp_path / "c").exists()
+
+
+@pytest.fixture
+def adapter(folder, tmp_path):
+    peft = pytest.importorskip("peft")
+    base = AutoModel.from_pretrained(folder)
+    adapted = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["query", "value"])).eval()
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.5)
+    adapted.save_pretrained(tmp_path / "adapter")
+    make_tokenizer().save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter", adapted
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_an_adapter_is_loaded_onto_its_base_model(adapter, folder, tmp_path):
+    path, adapted = adapter
+    cache = extract(path, TEXTS[:2], path=tmp_path / "c", pooling="last")
+    plain = extract(folder, TEXTS[:2], path=tmp_path / "plain", pooling="last")
+    ids = torch.tensor([make_tokenizer()(TEXTS[0])["input_ids"]])
+    with torch.inference_mode():
+        expected = adapted(input_ids=ids, output_hidden_states=True).hidden_states
+    for layer, states in zip(cache.layers, expected, strict=True):
+        np.testing.assert_allclose(cache.layer(layer)[0], states[0, -1], rtol=1e-4, atol=1e-5)
+    assert not np.allclose(cache.layer("block.2"), plain.layer("block.2"))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_an_adapter_is_another_model_when_its_base_is(adapter, folder):
+    path, _ = adapter
+    first = find_model(path).identity
+    make_model("bert", seed=1).save_pretrained(folder)
+    assert find_model(path).identity != first
+    folder.rename(folder.with_name("gone"))
+    with pytest.raises(ModelError, match=r"the adapter .* needs its base model: no model folder at"):
+        find_model(path)
+
+
+def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {
+        "AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.Own",
+    }}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modeling_own.py").write_text(
+        "from transformers import BertConfig, BertModel\n\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n\n"
+        "class Own(BertModel):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(ModelError, match="--trust-remote-code"):
+        load_model(find_model(folder))
+    loaded = load_model(find_model(folder), trust_remote_code=True)
+    assert type(loaded.model).__name__ == "Own"
+    before = find_model(folder).identity
+    with (folder / "modeling_own.py").open("a") as file:
+        file.write("\n# changed\n")
+    assert find_model(folder).identity != before

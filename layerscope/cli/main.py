@@ -219,6 +219,12 @@ def extract(
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Also load weights that are not safetensors or GGUF.")
     ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+    ] = False,
+    part: Annotated[
+        str, typer.Option(help="Of an encoder-decoder: encoder or decoder.", metavar="WORD")
+    ] = "encoder",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a cache that holds another extraction.")
     ] = False,
@@ -255,6 +261,8 @@ def extract(
         final_norm=final_norm,
         revision=revision,
         allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+        part=part,
         overwrite=overwrite,
     )
 

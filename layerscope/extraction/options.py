@@ -12,7 +12,7 @@ from layerscope.extraction.content import TOKEN_METRICS
 from layerscope.extraction.plan import Listener
 from layerscope.files import check_writable, explained
 from layerscope.manifest import DamagedManifestError, find_manifest
-from layerscope.models import DTYPES
+from layerscope.models import DTYPES, PARTS
 from layerscope.pooling import check_poolings
 from layerscope.tokens import SpecialTokens
 
@@ -143,8 +143,8 @@ def check_switches(**options: Any) -> None:
             raise UsageError(f"{name} is {value!r}: it must be True or False")
 
 
-def check_choices(*, special_tokens: str, dtype: str, tokenizer: Any) -> None:
-    """Refuse a policy or dtype that is not known, and a tokenizer that is not loaded.
+def check_choices(*, special_tokens: str, dtype: str, part: str, tokenizer: Any) -> None:
+    """Refuse a policy, dtype or part that is not known, and a tokenizer that is not loaded.
 
     Raises:
         UsageError: names the choices.
@@ -153,6 +153,8 @@ def check_choices(*, special_tokens: str, dtype: str, tokenizer: Any) -> None:
         raise UsageError(f"--special-tokens {special_tokens}: choose keep or drop")
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: choose {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
+    if part not in PARTS:
+        raise UsageError(f"--part {part}: choose {' or '.join(PARTS)}")
     if tokenizer is not None and not hasattr(tokenizer, "num_special_tokens_to_add"):
         raise UsageError(
             f"tokenizer must be a loaded Hugging Face tokenizer, not {type(tokenizer).__name__}: "

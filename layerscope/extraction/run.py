@@ -31,7 +31,7 @@ from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import make_streams, make_view_plan, unknown_tokens_note
 from layerscope.files import check_writable, json_sha256
 from layerscope.metrics.published import PROMPT_VECTOR
-from layerscope.models import DType, LoadedModel, find_model, is_hub_id, load_model
+from layerscope.models import DType, LoadedModel, Part, find_model, is_hub_id, load_model
 from layerscope.sinks import SinkReport, find_sinks
 from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
 
@@ -68,6 +68,8 @@ def extract(
     final_norm: str | None = None,
     revision: str | None = None,
     allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+    part: Part = "encoder",
     overwrite: bool = False,
     listener: Listener | None = None,
 ) -> LayerCache:
@@ -106,6 +108,8 @@ def extract(
         final_norm: module path of the final norm, or ``none``, where it is not found.
         revision: of the model on the hub.
         allow_pickle: also load weights from pickles.
+        trust_remote_code: run Python code that comes with the model.
+        part: of an encoder-decoder, ``encoder`` or ``decoder``; the decoder gets the same tokens.
         overwrite: replace a cache of another extraction.
         listener: is told about plan and progress.
 
@@ -122,13 +126,15 @@ def extract(
     device = str(device)  # torch.device will do
     check_texts(device=device, blocks=blocks, final_norm=final_norm, revision=revision)
     check_switches(
-        drop_first_token=drop_first_token, keep_tokens=keep_tokens,
-        allow_pickle=allow_pickle, overwrite=overwrite,
+        drop_first_token=drop_first_token, keep_tokens=keep_tokens, allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code, overwrite=overwrite,
     )  # fmt: skip
-    check_choices(special_tokens=special_tokens, dtype=dtype, tokenizer=tokenizer)
+    check_choices(special_tokens=special_tokens, dtype=dtype, part=part, tokenizer=tokenizer)
     if is_hub_id(model):
         listener.remote(model)
-    source = find_model(model, revision)
+    source = find_model(model, revision, trust_remote_code=trust_remote_code)
+    if part == "decoder":
+        source = replace(source, name=f"{source.name} (decoder)")
     corpus = texts if isinstance(texts, Corpus) else read_corpus(
         texts, text_columns=text_columns, view_column=view_column, score_column=score_column,
         label_column=label_column, split=split, limit=limit, quoting=quoting, encoding=encoding,
@@ -147,7 +153,7 @@ def extract(
         "keep_tokens": keep_tokens,
         "max_length": max_length,
         "dtype": [dtype, device],
-        "structure": [blocks, final_norm],
+        "structure": [blocks, final_norm, part],
     }
     hit = finished_cache(target, request)
     if hit is not None:
@@ -156,7 +162,7 @@ def extract(
     check_writable(target)
     loaded = load_model(
         source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=max_length,
-        revision=revision, allow_pickle=allow_pickle,
+        revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code, part=part,
     )  # fmt: skip
     backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
     chosen = backbone.layers(layers)
