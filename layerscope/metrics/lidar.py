@@ -110,18 +110,14 @@ def _log_directions(views: Blocks, a: int, delta: float, rows: RowRecipe, scale:
     flat = prepared_blocks(_as_rows(views, a), rows, scale=scale)
     between, within = _scatter((part.reshape(-1, a, views.d) for part in flat), views.n, a, views.d)
     try:
-        root = np.linalg.cholesky(within + delta * np.eye(views.d))
+        root: FloatArray = np.asarray(np.linalg.cholesky(within + delta * np.eye(views.d)))
     except np.linalg.LinAlgError as error:
         raise Undefined("singular within-class covariance") from error
-    discriminant = np.linalg.solve(root, between.T)
-    if views.n <= views.d:
-        return gram_entropy(discriminant.T @ discriminant)
-    whitened = np.linalg.solve(root, discriminant.T)
-    return gram_entropy((whitened + whitened.T) / 2)
+    return gram_entropy(between.whitened(root))
 
 
-def _scatter(parts: Iterator[FloatArray], n: int, a: int, d: int) -> tuple[FloatArray, FloatArray]:
-    """Covariances between and within classes, ``(d, d)``; where n ≤ d a factor ``(n, d)`` of the first.
+def _scatter(parts: Iterator[FloatArray], n: int, a: int, d: int) -> tuple[_Means, FloatArray]:
+    """The class means, and the covariance ``(d, d)`` within classes.
 
     One reading: each class is taken about its own first view, and all classes about the first one, so that
     what is equal cancels exactly.
@@ -137,15 +133,15 @@ def _scatter(parts: Iterator[FloatArray], n: int, a: int, d: int) -> tuple[Float
         inner = part.reshape(-1, d)
         within += inner.T @ inner
         means.add(first - origin + shift)
-    between = means.covariance()
+    means.finish()
     # No mean is further off than this by rounding: no view is longer than all of them together.
     if means.spread <= EPS * (n * means.largest + a * math.sqrt(float(np.trace(within)))):
         raise Undefined("zero trace")
-    return between, within / (n * a)
+    return means, within / (n * a)
 
 
 class _Means:
-    """Class means as they come, in O(d²): blocks of more than d are merged (Chan, Golub & LeVeque 1983)."""
+    """Class means as they come, in O(d²): more than 2d are merged (Chan, Golub & LeVeque 1983)."""
 
     def __init__(self, d: int) -> None:
         self.spread = 0.0
@@ -154,23 +150,36 @@ class _Means:
         self._mean = np.zeros(d)
         self._products = np.zeros((d, d))
         self._merged = 0
+        self._factor: FloatArray | None = None
 
     def add(self, means: FloatArray) -> None:
         """Take in ``(b, d)``."""
         self._waiting.append(means)
-        if sum(map(len, self._waiting)) > len(self._mean):
-            centred = self._centre_waiting()
-            self._products += centred.T @ centred
+        if sum(map(len, self._waiting)) > 2 * len(self._mean):
+            self._merge()
 
-    def covariance(self) -> FloatArray:
-        """``(d, d)`` about the mean of all; a factor ``(n, d)`` of it where there are at most d."""
+    def finish(self) -> None:
+        """No more will come."""
         if not self._merged:
-            centred = self._centre_waiting()
-            return centred / math.sqrt(self._merged)
-        if self._waiting:
-            centred = self._centre_waiting()
-            self._products += centred.T @ centred
-        return self._products / self._merged
+            self._factor = self._centre_waiting()
+        elif self._waiting:
+            self._merge()
+
+    def whitened(self, root: FloatArray) -> FloatArray:
+        """A matrix with the non-zero eigenvalues of ``R⁻¹ Σ_b R⁻ᵀ``.
+
+        Args:
+            root: R, ``(d, d)``, the Cholesky factor of the covariance within classes.
+        """
+        if self._factor is not None:
+            half = np.linalg.solve(root, self._factor.T) / math.sqrt(self._merged)
+            return np.asarray(half.T @ half if half.shape[1] <= half.shape[0] else half @ half.T)
+        whole = np.linalg.solve(root, np.linalg.solve(root, self._products / self._merged).T)
+        return np.asarray((whole + whole.T) / 2)
+
+    def _merge(self) -> None:
+        centred = self._centre_waiting()
+        self._products += centred.T @ centred
 
     def _centre_waiting(self) -> FloatArray:
         """The rows that wait, about their own mean; the distance to the others is in the products."""
