@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from layerscope.analysis import analyze, compare_layers
     from layerscope.cache import LayerCache
+    from layerscope.checkup import doctor
     from layerscope.corpus import Corpus, read_corpus
     from layerscope.errors import LayerscopeError
     from layerscope.evaluate.sts import evaluate_sts
@@ -29,6 +30,7 @@ _HOMES = {
     "MetricSpec": "layerscope.metrics",
     "analyze": "layerscope.analysis",
     "compare_layers": "layerscope.analysis",
+    "doctor": "layerscope.checkup",
     "evaluate_sts": "layerscope.evaluate.sts",
     "extract": "layerscope.extraction",
     "pick_layers": "layerscope.select",
@@ -48,6 +50,7 @@ __all__ = [
     "MetricSpec",
     "analyze",
     "compare_layers",
+    "doctor",
     "evaluate_sts",
     "extract",
     "pick_layers",

@@ -93,7 +93,7 @@ class Backbone:
             visit: called with the layer and its states (b, t, width), which it must not keep or change.
         """
         watcher = _Watcher(layers, self._norm, visit)
-        with torch.inference_mode(), _in_eval_mode(self.model), watcher.hooked(self._blocks):
+        with torch.inference_mode(), in_eval_mode(self.model), watcher.hooked(self._blocks):
             arguments = _forward_arguments(self.model, input_ids, mask)
             with contextlib.suppress(_LastLayerReached):
                 self.model(**arguments)
@@ -182,7 +182,7 @@ def _states_out(output: Any) -> Tensor:
 
 
 @contextlib.contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside, every module's own flag put back afterwards."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -239,7 +239,7 @@ def _checked_norm(model: nn.Module, path: str, states: Tensor | None) -> str | N
         return None
     module = model.get_submodule(_checked_path(model, path, "--final-norm"))
     try:
-        with torch.inference_mode(), _in_eval_mode(module):
+        with torch.inference_mode(), in_eval_mode(module):
             kept = states is None or module(states).shape == states.shape
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):  # made for something else
         kept = False
@@ -318,7 +318,7 @@ def _probe_forward(model: nn.Module, handles: list[Any]) -> None:
     """
     try:
         ids = torch.ones(_PROBE, dtype=torch.int64, device=next(model.parameters()).device)
-        with torch.inference_mode(), _in_eval_mode(model):
+        with torch.inference_mode(), in_eval_mode(model):
             model(**_forward_arguments(model, ids, ids))
     except ModelError:
         raise

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _CHUNK = 1024
+_MANY_UNKNOWN = 0.5  # share of a corpus' tokens
 
 SpecialTokens = Literal["keep", "drop"]
 
@@ -82,6 +83,18 @@ def _encode(tokenizer: Any, texts: list[str], max_length: int | None) -> Any:
         return_special_tokens_mask=True,
         verbose=False,
         **length,
+    )
+
+
+def unknown_tokens_note(table: TokenTable, tokenizer: Any) -> tuple[str, ...]:
+    """A note where the tokenizer does not know most of the texts; none where all is well."""
+    ids = table.ids[~table.special]
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    share = float(np.mean(ids == unknown)) if unknown is not None and len(ids) else 0.0
+    if share <= _MANY_UNKNOWN:
+        return ()
+    return (
+        f"{share:.0%} of the tokens are unknown to the tokenizer: is it the model's, and the language right?",
     )
 
 

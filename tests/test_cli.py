@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from layerscope import cli
 from layerscope.cache import LayerCache
@@ -846,3 +847,25 @@ def test_layers_without_a_value_are_named_with_the_reason(run, tmp_path):
         "--exclude-nonfinite",
     )
     assert [row["value"] is None for row in json.loads(out)] == [True, False, False]
+
+
+def test_doctor_prints_checks_and_fails_where_one_fails(run, tmp_path):
+    model = make_model("bert")
+    model.save_pretrained(tmp_path / "good")
+    make_tokenizer().save_pretrained(tmp_path / "good")
+    corpus = tmp_path / "texts.txt"
+    corpus.write_text("the cat sat\n\ndog on the mat\n")
+    code, out, err = run("doctor", tmp_path / "good", "--corpus", corpus)
+    assert (code, err) == (0, "")
+    assert "pass  layers" in out
+    assert f"next  layerscope extract {tmp_path / 'good'} CORPUS -o CACHE" in out
+    code, out, _ = run("doctor", tmp_path / "good", "--json")
+    assert {check["status"] for check in json.loads(out)} <= {"pass", "warn"}
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.weight[0, 0] = torch.nan
+    model.save_pretrained(tmp_path / "good")
+    code, out, err = run("doctor", tmp_path / "good", "--corpus", corpus)
+    assert code == 1
+    assert "fail  finite" in out
+    assert err.count("\n") == 1
+    assert "fails 1 check (finite)" in err

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from layerscope.cli import console
-from layerscope.errors import CacheError, UsageError, count_of
+from layerscope.errors import CacheError, ModelError, UsageError, count_of
 from layerscope.frames import (
     check_one,
     check_same_model,
@@ -219,6 +219,32 @@ def report(
     picks = _picks(frame, criteria, direction, scored, others=True)
     console.wrote([write_cache_report(output, cache, metrics=frame, scores=scored, picks=picks)])
     console.next_step(f"open {output} in a browser")
+
+
+def doctor(model: str, corpus: str | None, limit: int, *, as_json: bool, **options: Any) -> None:
+    """``layerscope doctor``."""
+    import json
+    from dataclasses import asdict
+
+    from layerscope.checkup import TEXTS
+    from layerscope.checkup import doctor as run
+
+    texts: tuple[str, ...] = TEXTS
+    if corpus is not None:
+        from layerscope.corpus import read_corpus
+
+        read = read_corpus(corpus, limit=limit)
+        texts = tuple(text for text, empty in zip(read.texts, read.rows["empty"], strict=True) if not empty)
+    checks = run(model, texts, **options)
+    if as_json:
+        console.out.print(json.dumps([asdict(check) for check in checks], ensure_ascii=False), markup=False)
+    else:
+        console.show_checks(checks)
+    failed = [check.name for check in checks if check.status == "fail"]
+    if failed:
+        raise ModelError(f"{model} fails {count_of(len(failed), 'check')} ({', '.join(failed)})")
+    if not as_json:
+        console.next_step(console.command("extract", model, "CORPUS", "-o", "CACHE"))
 
 
 def info(cache_path: Path) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from layerscope.cache import LayerCache
+    from layerscope.checkup import Check
     from layerscope.extraction import Plan
 
 for _stream in (sys.stdout, sys.stderr):
@@ -242,6 +243,15 @@ def _in_lines(what: str) -> Any:
             note(f"{what}: {done / total:.0%}")
 
     return advance
+
+
+def show_checks(checks: Sequence[Check]) -> None:
+    """What each check of a model found, a line each."""
+    colours = {"pass": "green", "warn": "yellow", "fail": "red"}
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = f"[{colours[check.status]}]{check.status}[/{colours[check.status]}]"
+        out.print(f"{mark}  {check.name:<{width}}  {escape(check.says)}")
 
 
 def describe_plan(plan: Plan) -> None:

@@ -267,6 +267,85 @@ def extract(
     )
 
 
+@app.command(short_help="Check whether a model's layers can be trusted.")
+def doctor(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False
+        ),
+    ],
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts to check on, as for extract; a handful of sentences where not given.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="How many texts of the corpus.", min=2, max=64, metavar="N")
+    ] = 16,
+    texts: Annotated[
+        int, typer.Option(help="Estimate time and space for N texts.", min=1, metavar="N")
+    ] = 10_000,
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Cut texts at N tokens.", min=1, metavar="N", show_default=False),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.", metavar="NAME")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …", metavar="NAME")] = "auto",
+    blocks: Annotated[
+        str | None,
+        typer.Option(
+            help="Module path of the block list, where it is not found.", metavar="PATH", show_default=False
+        ),
+    ] = None,
+    final_norm: Annotated[
+        str | None,
+        typer.Option(
+            help="Module path of the final norm, or none, where it is not found.",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(help="Branch, tag or commit of a model on the hub.", metavar="NAME", show_default=False),
+    ] = None,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Also load weights that are not safetensors or GGUF.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+    ] = False,
+    part: Annotated[
+        str, typer.Option(help="Of an encoder-decoder: encoder or decoder.", metavar="WORD")
+    ] = "encoder",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+) -> None:
+    """Run a few texts through a model: pass, warn or fail for each thing that can go wrong with its layers.
+
+    Exits with 1 where a check fails.
+    """
+    commands.doctor(
+        model,
+        corpus,
+        limit,
+        n_texts=texts,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        blocks=blocks,
+        final_norm=final_norm,
+        revision=revision,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+        part=part,
+        as_json=as_json,
+    )
+
+
 @app.command(short_help="Measure every layer without labels.")
 def analyze(
     cache: CacheArgument,

@@ -28,12 +28,12 @@ from layerscope.extraction.options import (
 )
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
-from layerscope.extraction.streams import make_streams, make_view_plan, unknown_tokens_note
+from layerscope.extraction.streams import make_streams, make_view_plan
 from layerscope.files import check_writable, json_sha256
 from layerscope.metrics.published import PROMPT_VECTOR
 from layerscope.models import DType, LoadedModel, Part, find_model, is_hub_id, load_model
 from layerscope.sinks import SinkReport, find_sinks
-from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable
+from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable, unknown_tokens_note
 
 TOKEN_BUDGET = 4096
 

@@ -15,8 +15,6 @@ from layerscope.models import LoadedModel
 from layerscope.tokens import TokenTable, tokenize
 from layerscope.views import ViewPlan
 
-_MANY_UNKNOWN = 0.5
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -96,15 +94,3 @@ def _make_stream(folder: str, texts: Sequence[str], empty: NDArray[np.bool_], lo
             "the tokenizer is not the model's"
         )
     return Stream(folder, table, text_of, np.asarray(first_row, dtype=np.int64))
-
-
-def unknown_tokens_note(table: TokenTable, tokenizer: Any) -> tuple[str, ...]:
-    """A note where the tokenizer does not know most of the texts; none where all is well."""
-    ids = table.ids[~table.special]
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    share = float(np.mean(ids == unknown)) if unknown is not None and len(ids) else 0.0
-    if share <= _MANY_UNKNOWN:
-        return ()
-    return (
-        f"{share:.0%} of the tokens are unknown to the tokenizer: is it the model's, and the language right?",
-    )
