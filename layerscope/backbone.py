@@ -322,6 +322,11 @@ def _probe_forward(model: nn.Module, handles: list[Any]) -> None:
             model(**_forward_arguments(model, ids, ids))
     except ModelError:
         raise
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise ModelError(
+            f"{type(model).__name__} runs out of memory on {_PROBE[0]} texts of {_PROBE[1]} tokens: "
+            "take --device cpu, or --dtype bfloat16"
+        ) from error
     except Exception as error:  # models raise whatever they like
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(

@@ -53,7 +53,13 @@ class SinkReport:
 
 
 def find_sinks(
-    backbone: Any, table: TokenTable, *, n_texts: int = 32, token_budget: int = 4096, seed: int = 0
+    backbone: Any,
+    table: TokenTable,
+    *,
+    n_texts: int = 32,
+    token_budget: int = 4096,
+    seed: int = 0,
+    equal_lengths: bool = False,
 ) -> SinkReport:
     """Look for sinks in a few texts: tokens above ``RATIO`` times the row's median norm at any layer.
 
@@ -66,6 +72,7 @@ def find_sinks(
         n_texts: how many texts to draw.
         token_budget: padded tokens per batch.
         seed: of the draw.
+        equal_lengths: only texts of equal length in one batch.
     """
     usable = np.flatnonzero(table.lengths >= _MIN_TOKENS)
     if usable.size == 0:
@@ -73,7 +80,7 @@ def find_sinks(
     drawn = np.random.default_rng(seed).permutation(usable)[:n_texts]
     layers = backbone.layers("all")
     ratio = np.ones(len(table.ids))
-    for texts in batch_texts(table, np.sort(drawn), token_budget):
+    for texts in batch_texts(table, np.sort(drawn), token_budget, equal_lengths=equal_lengths):
         batch = make_batch(table, {}, texts, pad_id=0)
         largest = _largest_ratios(backbone, batch.ids, batch.real, layers)
         for row, text in enumerate(texts):

@@ -9,10 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from layerscope.errors import UsageError
+
 _CHUNK = 1024
 _MANY_UNKNOWN = 0.5  # share of a corpus' tokens
 
 SpecialTokens = Literal["keep", "drop"]
+OnTruncate = Literal["warn", "error"]
 
 
 @dataclass(frozen=True)
@@ -21,15 +24,18 @@ class TokenTable:
 
     Attributes:
         ids: (Σtokens,) int32.
-        special: (Σtokens,) bool, tokens that the tokenizer added (as [CLS], <s>).
+        special: (Σtokens,) bool, tokens that are not of the text: added by the tokenizer (as [CLS], <s>) or
+            by its chat template.
         offsets: (n + 1,) int64; text i has ``ids[offsets[i]:offsets[i + 1]]``.
         truncated: (n,) bool, whether the text was longer than the maximum length.
+        prompt: (Σtokens,) bool, tokens of the prompt before the text; ``None`` where there is none.
     """
 
     ids: NDArray[np.int32]
     special: NDArray[np.bool_]
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
+    prompt: NDArray[np.bool_] | None = None
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -41,46 +47,114 @@ class TokenTable:
         return slice(int(self.offsets[text]), int(self.offsets[text + 1]))
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str], max_length: int) -> TokenTable:
+@dataclass(frozen=True)
+class Wrapping:
+    """What is put around every text before it is tokenized.
+
+    Attributes:
+        prompt: stands before the text, as ``"query: "``.
+        chat: whether the text, with its prompt, is the user's turn in the tokenizer's chat template.
+    """
+
+    prompt: str = ""
+    chat: bool = False
+
+    def check(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer that cannot do this.
+
+        Raises:
+            UsageError: no chat template, or a tokenizer that does not say where its tokens stand.
+        """
+        if self.chat and not getattr(tokenizer, "chat_template", None):
+            raise UsageError("--chat-template: this tokenizer has none; leave the option away")
+        if (self.chat or self.prompt) and not getattr(tokenizer, "is_fast", False):
+            raise UsageError(
+                f"--prompt and --chat-template need a fast tokenizer, not a {type(tokenizer).__name__}"
+            )
+
+    def around(self, tokenizer: Any, text: str) -> tuple[str, int, int, int]:
+        """The whole, and where in it the prompt begins, the text begins and the text ends."""
+        whole = self.prompt + text
+        if not self.chat:
+            return whole, 0, len(self.prompt), len(whole)
+        turn = [{"role": "user", "content": whole}]
+        rendered = str(tokenizer.apply_chat_template(turn, tokenize=False))
+        bare = whole.strip()  # templates may strip blanks
+        start = rendered.find(bare)
+        if start < 0:
+            raise UsageError(f"--chat-template: the template changes the text {text[:40]!r}")
+        blanks = len(whole) - len(whole.lstrip())
+        return rendered, start, start + max(0, len(self.prompt) - blanks), start + len(bare)
+
+
+def tokenize(
+    tokenizer: Any, texts: Sequence[str], max_length: int, wrapping: Wrapping = Wrapping()
+) -> TokenTable:
     """Tokenize each text on its own, special tokens added, cut to ``max_length`` tokens.
+
+    A chat template brings its own special tokens, so that the tokenizer adds none then.
 
     Args:
         tokenizer: a Hugging Face tokenizer; give a copy, since calling one changes its state.
         texts: n texts.
         max_length: the most tokens a text may have, special tokens included.
+        wrapping: what is put around each text.
+
+    Raises:
+        UsageError: the tokenizer cannot wrap texts so.
     """
+    wrapping.check(tokenizer)
     ids: list[NDArray[np.int32]] = []
     special: list[NDArray[np.bool_]] = []
+    prompt: list[NDArray[np.bool_]] = []
     truncated = np.zeros(len(texts), dtype=bool)
+    wrapped = wrapping != Wrapping()
     for start in range(0, len(texts), _CHUNK):
-        chunk = list(texts[start : start + _CHUNK])
-        encoded = _encode(tokenizer, chunk, max_length=None)
-        for position, text_ids in enumerate(encoded["input_ids"]):
-            mask = encoded["special_tokens_mask"][position]
-            if len(text_ids) > max_length:
-                cut = _encode(tokenizer, [chunk[position]], max_length=max_length)
-                text_ids, mask = cut["input_ids"][0], cut["special_tokens_mask"][0]  # noqa: PLW2901
+        chunk = [wrapping.around(tokenizer, text) for text in texts[start : start + _CHUNK]]
+        encoded = _encode(tokenizer, [whole for whole, *_ in chunk], None, wrapping, wrapped)
+        for position, (whole, first, own, end) in enumerate(chunk):
+            found, at = encoded, position
+            if len(encoded["input_ids"][position]) > max_length:
+                found, at = _encode(tokenizer, [whole], max_length, wrapping, wrapped), 0
                 truncated[start + position] = True
-            ids.append(np.asarray(text_ids, dtype=np.int32))
-            special.append(np.asarray(mask, dtype=bool))
+            ids.append(np.asarray(found["input_ids"][at], dtype=np.int32))
+            mask = np.asarray(found["special_tokens_mask"][at], dtype=bool)
+            if wrapped:
+                mask, before = _outside(found["offset_mapping"][at], mask, first, own, end)
+                prompt.append(before)
+            special.append(mask)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in ids], dtype=np.int64)])
     return TokenTable(
         np.concatenate([np.empty(0, np.int32), *ids]),
         np.concatenate([np.empty(0, bool), *special]),
         offsets.astype(np.int64),
         truncated,
+        np.concatenate([np.empty(0, bool), *prompt]) if wrapping.prompt else None,
     )
 
 
-def _encode(tokenizer: Any, texts: list[str], max_length: int | None) -> Any:
+def _outside(
+    spans: Sequence[tuple[int, int]], special: NDArray[np.bool_], first: int, own: int, end: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which tokens are of the template or the tokenizer, and which of the prompt.
+
+    A token that reaches into the text from what stands before it, as one with a leading blank, is the text's.
+    """
+    starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    outside = special | (stops <= first) | (starts >= end) | (starts == stops)
+    return outside, ~outside & (stops <= own)
+
+
+def _encode(tokenizer: Any, texts: list[str], max_length: int | None, wrapping: Wrapping, spans: bool) -> Any:
     length = {} if max_length is None else {"max_length": max_length}
     return tokenizer(
         texts,
-        add_special_tokens=True,
+        add_special_tokens=not wrapping.chat,
         truncation=max_length is not None,
         padding=False,
         return_attention_mask=False,
         return_special_tokens_mask=True,
+        return_offsets_mapping=spans,
         verbose=False,
         **length,
     )
@@ -118,12 +192,14 @@ class TokenPolicy:
         drop_first_token: leave out the first token of each text.
         sinks: what ``mean-nosink`` leaves out besides.
         cls_token_id: the id of the classification token, if there is one.
+        prompt_tokens: ``keep`` or ``drop`` those of the prompt before the text.
     """
 
     special_tokens: SpecialTokens = "keep"
     drop_first_token: bool = False
     sinks: SinkRule = field(default_factory=SinkRule)
     cls_token_id: int | None = None
+    prompt_tokens: SpecialTokens = "keep"
 
     def token_sets(self, table: TokenTable) -> dict[str, NDArray[np.bool_]]:
         """The token sets ``kept``, ``nosink`` and ``cls``, each (Σtokens,) as ``table.ids``."""
@@ -133,6 +209,8 @@ class TokenPolicy:
             kept &= ~table.special
         if self.drop_first_token:
             kept &= position > 0
+        if self.prompt_tokens == "drop" and table.prompt is not None:
+            kept &= ~table.prompt
         sink = np.isin(position, self.sinks.positions) | np.isin(table.ids, self.sinks.token_ids)
         cls = np.zeros_like(kept) if self.cls_token_id is None else table.ids == self.cls_token_id
         return {"kept": kept, "nosink": kept & ~sink, "cls": cls}
@@ -178,12 +256,12 @@ def make_batch(
 
 
 def batch_texts(
-    table: TokenTable, texts: NDArray[np.int64], token_budget: int
+    table: TokenTable, texts: NDArray[np.int64], token_budget: int, *, equal_lengths: bool = False
 ) -> Iterator[NDArray[np.int64]]:
     """Split ``texts`` into groups of near-equal length whose padded size fits ``token_budget``.
 
     Longest first, so that a batch too large for the memory shows at once. A text longer than the
-    budget is a group of its own.
+    budget is a group of its own. With ``equal_lengths`` no group needs padding.
     """
     lengths = table.lengths[texts]
     ordered = texts[np.argsort(-lengths, kind="stable")]
@@ -191,5 +269,7 @@ def batch_texts(
     while start < len(ordered):
         longest = int(table.lengths[ordered[start]])
         size = max(1, token_budget // max(1, longest))
+        if equal_lengths:
+            size = min(size, int(np.count_nonzero(table.lengths[ordered[start:]] == longest)))
         yield ordered[start : start + size]
         start += size

@@ -150,6 +150,19 @@ def test_ambiguous_blocks_are_named_with_the_flag():
         Backbone(_TwoTowers(), blocks="right")
 
 
+def test_a_model_too_large_for_the_memory_says_so():
+    model = make_model("bert")
+
+    def refuse(*_):
+        raise torch.OutOfMemoryError("no")
+
+    model.register_forward_pre_hook(refuse)
+    with pytest.raises(
+        ModelError, match="BertModel runs out of memory on 2 texts of 8 tokens: take --device"
+    ):
+        Backbone(model)
+
+
 def test_a_norm_before_the_last_block_is_not_the_final_norm():
     class Stacked(nn.Module):
         def __init__(self) -> None:

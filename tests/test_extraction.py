@@ -15,7 +15,7 @@ import torch
 
 from layerscope.analysis import analyze
 from layerscope.cache import LayerCache
-from layerscope.errors import CacheError, ModelError, UsageError
+from layerscope.errors import CacheError, CorpusError, ModelError, UsageError
 from layerscope.extraction import Listener, extract
 from layerscope.extraction import job as job_module
 from layerscope.metrics.published.curvature import curvature
@@ -176,7 +176,7 @@ def test_duplicates_run_once_and_rows_stay_in_order(tmp_path, monkeypatch):
     )
     cache = extract(model, texts, path=tmp_path / "c", tokenizer=tokenizer, pooling="mean", keep_tokens=True)
     assert len(cache.manifest["shards"]) > 1
-    assert sum(ran) - 1 == 3  # one run finds the structure, then each distinct text runs once
+    assert sum(ran[1:]) == 3  # the first run finds the structure, then each distinct text runs once
     assert cache.rows["duplicate_of"].tolist() == [pd.NA, pd.NA, 0, pd.NA, 1, 0]
     assert_rows_match(cache, model, tokenizer, texts)
     values, offsets = cache.tokens("block.2")
@@ -213,6 +213,43 @@ def test_empty_texts_keep_their_place(tmp_path):
     assert np.isnan(cache.layer("block.4")[1]).all()
     assert np.isfinite(cache.layer("block.4")[[0, 2]]).all()
     assert cache.rows["nonfinite"].tolist() == ["", "", ""]
+
+
+def test_a_prompt_changes_the_rows_and_its_tokens_can_stay_out_of_them(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    states = alone(model, tokenizer, "on a " + TEXTS[0])[3]
+    options = {"tokenizer": tokenizer, "prompt": "on a "}
+    kept = extract(model, TEXTS, path=tmp_path / "a", **options)
+    dropped = extract(model, TEXTS, path=tmp_path / "b", prompt_tokens="drop", **options)
+    np.testing.assert_allclose(kept.layer("block.3")[0], states.mean(0), rtol=1e-4, atol=1e-5)
+    expected = np.delete(states, [1, 2], axis=0).mean(0)
+    np.testing.assert_allclose(dropped.layer("block.3")[0], expected, rtol=1e-4, atol=1e-5)
+    assert (kept.rows["kept_tokens"] - dropped.rows["kept_tokens"]).tolist() == [2] * len(TEXTS)
+
+
+def test_texts_that_would_be_cut_can_be_an_error(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    options = {"tokenizer": tokenizer, "path": tmp_path / "c", "max_length": 9}
+    with pytest.raises(CorpusError, match=r"row 2 and 2 more: longer than 9 tokens: .*--on-truncate warn"):
+        extract(model, TEXTS, on_truncate="error", **options)
+    assert not (tmp_path / "c").exists()
+    assert extract(model, TEXTS, **options).rows["truncated"].sum() == 3
+    with pytest.raises(CorpusError, match="row 2 and 2 more"):
+        extract(model, TEXTS, on_truncate="error", **options)
+    with pytest.raises(UsageError, match="--on-truncate chunk: choose warn or error"):
+        extract(model, TEXTS, on_truncate="chunk", **options)
+
+
+def test_deterministic_runs_see_no_padding(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    masks = []
+    model.register_forward_pre_hook(
+        lambda _, args, kwargs: masks.append(kwargs["attention_mask"]), with_kwargs=True
+    )
+    cache = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, deterministic=True)
+    assert all(mask.all() for mask in masks)
+    assert len(masks) > 3
+    assert_rows_match(cache, model, tokenizer, TEXTS)
 
 
 def test_special_tokens_and_first_token_can_be_left_out(tmp_path):
@@ -300,7 +337,7 @@ def test_running_out_of_memory_halves_the_batch_and_goes_on(tmp_path, monkeypatc
     handle.remove()
     model.register_forward_pre_hook(
         lambda _, args, kwargs: (
-            (_ for _ in ()).throw(torch.OutOfMemoryError("no")) if kwargs["input_ids"].numel() > 3 else None
+            (_ for _ in ()).throw(torch.OutOfMemoryError("no")) if kwargs["input_ids"].numel() > 16 else None
         ),
         with_kwargs=True,
     )

@@ -1,13 +1,16 @@
 """Token tables, token sets and batches."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerscope.errors import UsageError
 from layerscope.tokens import (
     SinkRule,
     TokenPolicy,
     TokenTable,
+    Wrapping,
     batch_texts,
     count_tokens,
     make_batch,
@@ -79,3 +82,61 @@ def test_padding_is_on_the_right_and_in_no_set():
     assert batch.ids.tolist() == [[1, 9, 9], [1, 2, 3]]
     assert batch.real.tolist() == [[True, False, False], [True, True, True]]
     assert batch.sets["kept"].tolist() == batch.real.tolist()
+
+
+def words(tokenizer, table, mask):
+    """The tokens of the first text that the mask chooses."""
+    span = table.span(0)
+    return tokenizer.convert_ids_to_tokens(table.ids[span][mask[span]].tolist())
+
+
+def test_a_prompt_stands_before_the_text_and_can_be_left_out_of_pools():
+    tokenizer = make_tokenizer()
+    table = tokenize(tokenizer, ["the cat sat", "dog"], 64, Wrapping(prompt="on a "))
+    assert table.ids[table.span(1)].tolist() == tokenizer("on a dog")["input_ids"]
+    assert words(tokenizer, table, table.prompt) == ["on", "a"]
+    kept = TokenPolicy(prompt_tokens="drop").token_sets(table)["kept"]
+    assert words(tokenizer, table, kept) == ["[CLS]", "the", "cat", "sat", "[SEP]"]
+    assert TokenPolicy().token_sets(table)["kept"].all()
+
+
+@pytest.mark.parametrize("prompt", ["", "on "])
+@pytest.mark.parametrize("strip", ["", ".strip()"])
+def test_a_chat_template_brings_its_own_special_tokens_once(prompt, strip):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = (
+        "[CLS]{% for m in messages %}a {{ m['content']" + strip + " }} [SEP] b{% endfor %}[SEP]"
+    )
+    wrapping = Wrapping(prompt=prompt, chat=True)
+    table = tokenize(tokenizer, [" the cat" if not prompt else "the cat"], 64, wrapping)
+    found = tokenizer.convert_ids_to_tokens(table.ids.tolist())
+    said = [*prompt.split(), "the", "cat"]
+    assert found == ["[CLS]", "a", *said, "[SEP]", "b", "[SEP]"]
+    assert words(tokenizer, table, ~table.special) == said
+    if prompt:
+        assert words(tokenizer, table, table.prompt) == ["on"]
+
+
+def test_wrappings_that_cannot_be_are_refused():
+    tokenizer = make_tokenizer()
+    with pytest.raises(UsageError, match="--chat-template: this tokenizer has none"):
+        tokenize(tokenizer, ["a"], 9, Wrapping(chat=True))
+    tokenizer.chat_template = "{{ messages[0]['content'] | upper }}"
+    with pytest.raises(UsageError, match="the template changes the text 'cat'"):
+        tokenize(tokenizer, ["cat"], 9, Wrapping(chat=True))
+
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(UsageError, match="need a fast tokenizer, not a Slow"):
+        tokenize(Slow(), ["a"], 9, Wrapping(prompt="query: "))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=30), st.integers(1, 30))
+def test_equal_lengths_need_no_padding(lengths, budget):
+    table = table_of(lengths)
+    groups = list(batch_texts(table, np.arange(len(lengths)), budget, equal_lengths=True))
+    assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
+    for group in groups:
+        assert len(set(table.lengths[group])) == 1

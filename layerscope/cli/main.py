@@ -177,6 +177,23 @@ def extract(
         str,
         typer.Option(help="keep or drop the tokens that the tokenizer adds, as [CLS].", metavar="WORD"),
     ] = "keep",
+    prompt: Annotated[
+        str,
+        typer.Option(help="Stands before every text, as 'query: '.", metavar="TEXT", show_default=False),
+    ] = "",
+    prompt_tokens: Annotated[
+        str, typer.Option(help="keep or drop the prompt's tokens in poolings.", metavar="WORD")
+    ] = "keep",
+    chat_template: Annotated[
+        bool,
+        typer.Option("--chat-template", help="Make every text the user's turn in the tokenizer's template."),
+    ] = False,
+    on_truncate: Annotated[
+        str, typer.Option(help="warn of texts that are cut, or error.", metavar="WORD")
+    ] = "warn",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Batch texts of equal length only: no padding at all.")
+    ] = False,
     drop_first_token: Annotated[
         bool, typer.Option("--drop-first-token", help="Leave the first token of every text out.")
     ] = False,
@@ -251,6 +268,11 @@ def extract(
         seed=seed,
         special_tokens=special_tokens,
         drop_first_token=drop_first_token,
+        prompt=prompt,
+        prompt_tokens=prompt_tokens,
+        chat_template=chat_template,
+        on_truncate=on_truncate,
+        deterministic=deterministic,
         keep_tokens=keep_tokens,
         token_metrics=token_metrics,
         max_length=max_length,

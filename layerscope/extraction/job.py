@@ -19,7 +19,7 @@ from layerscope.extraction.shard import Shard
 from layerscope.layers import Layer
 from layerscope.pooling import TokenMasks, pool
 from layerscope.sinks import SinkReport
-from layerscope.tokens import TokenBatch, batch_texts, make_batch
+from layerscope.tokens import TokenBatch, TokenTable, batch_texts, make_batch
 
 SHARD_BYTES = 64 * 1024**2
 _BATCHES = TOKEN_METRICS | PUBLISHED_TOKEN_METRICS
@@ -44,15 +44,25 @@ class Job:
         layers: what to capture.
         content: what to store.
         batch_tokens: padded tokens per batch; halved for good when memory runs out.
+        equal_lengths: only texts of equal length in one batch.
     """
 
-    def __init__(self, backbone: Backbone, layers: list[Layer], content: Content, batch_tokens: int) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        layers: list[Layer],
+        content: Content,
+        batch_tokens: int,
+        *,
+        equal_lengths: bool = False,
+    ) -> None:
         if batch_tokens < 1:
             raise UsageError(f"--batch-tokens is {batch_tokens}: it must be at least 1")
         self._backbone = backbone
         self._layers = layers
         self._content = content
         self._batch_tokens = batch_tokens
+        self._equal_lengths = equal_lengths
         self.bounds = cut_into_shards(content.row_bytes, SHARD_BYTES)
 
     def plan(self, model: str, notes: tuple[str, ...], max_length: int, sinks: SinkReport | None) -> Plan:
@@ -116,7 +126,7 @@ class Job:
         """Run the shard's new texts of one stream; yields the number of tokens of each batch."""
         table = self._content.streams[index].table
         texts = self._content.streams[index].new_texts(shard.start, shard.stop)
-        groups = list(batch_texts(table, texts, self._batch_tokens))
+        groups = self._groups(table, texts)
         while groups:
             group = groups.pop(0)
             try:
@@ -125,9 +135,12 @@ class Job:
                 )
             except (torch.OutOfMemoryError, MemoryError) as error:
                 self._shrink(int(table.lengths[group].max()), len(group), error)
-                groups = list(batch_texts(table, np.concatenate([group, *groups]), self._batch_tokens))
+                groups = self._groups(table, np.concatenate([group, *groups]))
                 continue
             yield int(table.lengths[group].sum())
+
+    def _groups(self, table: TokenTable, texts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        return list(batch_texts(table, texts, self._batch_tokens, equal_lengths=self._equal_lengths))
 
     def _shrink(self, longest: int, size: int, error: BaseException) -> None:
         """Halve the budget after running out of memory, unless one text alone was too much."""

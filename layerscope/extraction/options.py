@@ -14,7 +14,7 @@ from layerscope.files import check_writable, explained
 from layerscope.manifest import DamagedManifestError, find_manifest
 from layerscope.models import DTYPES, PARTS
 from layerscope.pooling import check_poolings
-from layerscope.tokens import SpecialTokens
+from layerscope.tokens import OnTruncate, SpecialTokens
 
 MOST_VIEWS = 64
 
@@ -143,14 +143,32 @@ def check_switches(**options: Any) -> None:
             raise UsageError(f"{name} is {value!r}: it must be True or False")
 
 
-def check_choices(*, special_tokens: str, dtype: str, part: str, tokenizer: Any) -> None:
+def check_prompt(prompt: Any) -> str:
+    """The prompt, which must be text.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not isinstance(prompt, str):
+        raise UsageError(f"prompt is {prompt!r}: give a text that stands before every other")
+    return prompt
+
+
+def check_choices(
+    *, special_tokens: str, prompt_tokens: str, on_truncate: str, dtype: str, part: str, tokenizer: Any
+) -> None:
     """Refuse a policy, dtype or part that is not known, and a tokenizer that is not loaded.
 
     Raises:
         UsageError: names the choices.
     """
-    if special_tokens not in get_args(SpecialTokens):
-        raise UsageError(f"--special-tokens {special_tokens}: choose keep or drop")
+    for flag, value, known in (
+        ("--special-tokens", special_tokens, SpecialTokens),
+        ("--prompt-tokens", prompt_tokens, SpecialTokens),
+        ("--on-truncate", on_truncate, OnTruncate),
+    ):
+        if value not in get_args(known):
+            raise UsageError(f"{flag} {value}: choose {' or '.join(get_args(known))}")
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: choose {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     if part not in PARTS:

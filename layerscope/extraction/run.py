@@ -20,6 +20,7 @@ from layerscope.extraction.options import (
     check_layers,
     check_listener,
     check_number,
+    check_prompt,
     check_switches,
     check_target,
     check_texts,
@@ -28,12 +29,20 @@ from layerscope.extraction.options import (
 )
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
-from layerscope.extraction.streams import make_streams, make_view_plan
+from layerscope.extraction.streams import make_streams, make_view_plan, refuse_cut_rows
 from layerscope.files import check_writable, json_sha256
 from layerscope.metrics.published import PROMPT_VECTOR
-from layerscope.models import DType, LoadedModel, Part, find_model, is_hub_id, load_model
+from layerscope.models import DType, Part, find_model, is_hub_id, load_model
 from layerscope.sinks import SinkReport, find_sinks
-from layerscope.tokens import SinkRule, SpecialTokens, TokenPolicy, TokenTable, unknown_tokens_note
+from layerscope.tokens import (
+    OnTruncate,
+    SinkRule,
+    SpecialTokens,
+    TokenPolicy,
+    TokenTable,
+    Wrapping,
+    unknown_tokens_note,
+)
 
 TOKEN_BUDGET = 4096
 
@@ -58,6 +67,11 @@ def extract(
     seed: int = 0,
     special_tokens: SpecialTokens = "keep",
     drop_first_token: bool = False,
+    prompt: str = "",
+    prompt_tokens: SpecialTokens = "keep",
+    chat_template: bool = False,
+    on_truncate: OnTruncate = "warn",
+    deterministic: bool = False,
     token_metrics: str | Sequence[str] = tuple(TOKEN_METRICS),
     keep_tokens: bool = False,
     max_length: int | None = None,
@@ -97,6 +111,12 @@ def extract(
         seed: of the augmentation.
         special_tokens: ``keep`` or ``drop`` what the tokenizer adds.
         drop_first_token: leave the first token of every text out of every pooling and token metric.
+        prompt: stands before every text, as ``"query: "``.
+        prompt_tokens: ``keep`` or ``drop`` the prompt's tokens in poolings and token metrics.
+        chat_template: whether every text becomes the user's turn in the tokenizer's chat template, whose
+            tokens are special tokens then.
+        on_truncate: ``warn`` counts and flags texts that are cut, ``error`` refuses them.
+        deterministic: run texts of equal length only in one batch, so that nothing is ever padded.
         token_metrics: which metrics of token states to compute on the way; with the pooling
             ``prompt-vector``, those of the published recipe too.
         keep_tokens: also store the token states themselves (large).
@@ -127,9 +147,14 @@ def extract(
     check_texts(device=device, blocks=blocks, final_norm=final_norm, revision=revision)
     check_switches(
         drop_first_token=drop_first_token, keep_tokens=keep_tokens, allow_pickle=allow_pickle,
-        trust_remote_code=trust_remote_code, overwrite=overwrite,
+        trust_remote_code=trust_remote_code, overwrite=overwrite, chat_template=chat_template,
+        deterministic=deterministic,
     )  # fmt: skip
-    check_choices(special_tokens=special_tokens, dtype=dtype, part=part, tokenizer=tokenizer)
+    check_choices(
+        special_tokens=special_tokens, prompt_tokens=prompt_tokens, on_truncate=on_truncate, dtype=dtype,
+        part=part, tokenizer=tokenizer,
+    )  # fmt: skip
+    wrapping = Wrapping(check_prompt(prompt), chat_template)
     if is_hub_id(model):
         listener.remote(model)
     source = find_model(model, revision, trust_remote_code=trust_remote_code)
@@ -149,6 +174,8 @@ def extract(
         "views": view_plan.identity() if view_plan else None,
         "special_tokens": special_tokens,
         "drop_first_token": drop_first_token,
+        "prompt": [prompt, prompt_tokens, chat_template],
+        "deterministic": deterministic,
         "token_metrics": sorted(token_metrics),
         "keep_tokens": keep_tokens,
         "max_length": max_length,
@@ -157,6 +184,10 @@ def extract(
     }
     hit = finished_cache(target, request)
     if hit is not None:
+        if on_truncate == "error":
+            refuse_cut_rows(
+                hit.rows["truncated"].to_numpy(dtype=bool), hit.manifest["identity"]["max_length"]
+            )
         listener.hit(hit)
         return hit
     check_writable(target)
@@ -166,15 +197,24 @@ def extract(
     )  # fmt: skip
     backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
     chosen = backbone.layers(layers)
-    streams = make_streams(corpus, view_plan, loaded)
+    streams = make_streams(corpus, view_plan, loaded, wrapping)
+    if on_truncate == "error":
+        refuse_cut_rows(streams[0].spread(streams[0].table.truncated), loaded.max_length)
     policy, poolings, sinks = _token_policy(
-        backbone, streams[0].table, wanted, special_tokens, drop_first_token, loaded, batch_tokens
+        backbone,
+        streams[0].table,
+        wanted,
+        TokenPolicy(
+            special_tokens, drop_first_token, SinkRule(), loaded.tokenizer.cls_token_id, prompt_tokens
+        ),
+        batch_tokens,
+        equal_lengths=deterministic,
     )
     widths = {layer.name: backbone.width(layer) for layer in chosen}
     if token_metrics and PROMPT_VECTOR in poolings:
         token_metrics = (*token_metrics, *PUBLISHED_TOKEN_METRICS)
     content = Content(widths, poolings, policy, tuple(token_metrics), keep_tokens, streams)
-    job = Job(backbone, chosen, content, batch_tokens)
+    job = Job(backbone, chosen, content, batch_tokens, equal_lengths=deterministic)
     resolved = {
         "layers": list(widths),
         "pooling": poolings,
@@ -234,21 +274,20 @@ def _token_policy(
     backbone: Backbone,
     table: TokenTable,
     wanted: list[str],
-    special_tokens: SpecialTokens,
-    drop_first_token: bool,
-    loaded: LoadedModel,
+    plain: TokenPolicy,
     token_budget: int,
+    *,
+    equal_lengths: bool,
 ) -> tuple[TokenPolicy, list[str], SinkReport | None]:
     """Which tokens count, with sinks looked for where a pooling needs them, and the poolings."""
-    cls_token_id = loaded.tokenizer.cls_token_id
-    if "cls" in wanted and cls_token_id is None:
+    if "cls" in wanted and plain.cls_token_id is None:
         raise UsageError(
             "pooling 'cls': this model's tokenizer has no classification token; use first or last"
         )
     if not {"auto", "mean-nosink"} & set(wanted):
-        return TokenPolicy(special_tokens, drop_first_token, SinkRule(), cls_token_id), wanted, None
-    sinks = find_sinks(backbone, table, token_budget=token_budget)
-    policy = TokenPolicy(special_tokens, drop_first_token, sinks.rule, cls_token_id)
+        return plain, wanted, None
+    sinks = find_sinks(backbone, table, token_budget=token_budget, equal_lengths=equal_lengths)
+    policy = replace(plain, sinks=sinks.rule)
     sets = policy.token_sets(table)
     has_sinks = bool((sets["kept"] & ~sets["nosink"]).any())
     automatic = ["mean", "mean-nosink"] if has_sinks else ["mean"]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.corpus import Corpus
-from layerscope.errors import ModelError, UsageError
+from layerscope.errors import CorpusError, ModelError, UsageError
 from layerscope.models import LoadedModel
-from layerscope.tokens import TokenTable, tokenize
+from layerscope.tokens import TokenTable, Wrapping, tokenize
 from layerscope.views import ViewPlan
 
 
@@ -62,20 +62,24 @@ def make_view_plan(corpus: Corpus, views: int, seed: int) -> ViewPlan | None:
     return ViewPlan(kind="augment", count=views, seed=seed) if views else None
 
 
-def make_streams(corpus: Corpus, view_plan: ViewPlan | None, loaded: LoadedModel) -> list[Stream]:
+def make_streams(
+    corpus: Corpus, view_plan: ViewPlan | None, loaded: LoadedModel, wrapping: Wrapping
+) -> list[Stream]:
     """The corpus and its views, tokenized."""
     empty = corpus.rows["empty"].to_numpy(dtype=bool)
-    streams = [_make_stream("embeddings", corpus.texts, empty, loaded)]
+    streams = [_make_stream("embeddings", corpus.texts, empty, loaded, wrapping)]
     if view_plan is not None:
         is_column = view_plan.kind == "column"
         column = corpus.rows["view_text"].tolist() if is_column else None
         blank = empty | corpus.rows["view_empty"].to_numpy(dtype=bool) if is_column else empty
         for name, texts in view_plan.texts(corpus.texts, column).items():
-            streams.append(_make_stream(f"views/{name}", texts, blank, loaded))
+            streams.append(_make_stream(f"views/{name}", texts, blank, loaded, wrapping))
     return streams
 
 
-def _make_stream(folder: str, texts: Sequence[str], empty: NDArray[np.bool_], loaded: LoadedModel) -> Stream:
+def _make_stream(
+    folder: str, texts: Sequence[str], empty: NDArray[np.bool_], loaded: LoadedModel, wrapping: Wrapping
+) -> Stream:
     numbers: dict[str, int] = {}
     first_row = []
     text_of = np.full(len(texts), -1, dtype=np.int64)
@@ -86,7 +90,7 @@ def _make_stream(folder: str, texts: Sequence[str], empty: NDArray[np.bool_], lo
             numbers[text] = len(numbers)
             first_row.append(row)
         text_of[row] = numbers[text]
-    table = tokenize(loaded.tokenizer, list(numbers), loaded.max_length)
+    table = tokenize(loaded.tokenizer, list(numbers), loaded.max_length, wrapping)
     known = loaded.model.get_input_embeddings().weight.shape[0]
     if len(table.ids) and int(table.ids.max()) >= known:
         raise ModelError(
@@ -94,3 +98,18 @@ def _make_stream(folder: str, texts: Sequence[str], empty: NDArray[np.bool_], lo
             "the tokenizer is not the model's"
         )
     return Stream(folder, table, text_of, np.asarray(first_row, dtype=np.int64))
+
+
+def refuse_cut_rows(truncated: NDArray[np.bool_], max_length: int) -> None:
+    """Refuse texts that are cut.
+
+    Raises:
+        CorpusError: names the first of them.
+    """
+    cut = np.flatnonzero(truncated)
+    if cut.size:
+        more = f" and {cut.size - 1} more" if cut.size > 1 else ""
+        raise CorpusError(
+            f"row {cut[0]}{more}: longer than {max_length} tokens: shorten it, raise --max-length if the "
+            "model allows, or let it be cut with --on-truncate warn"
+        )
