@@ -243,10 +243,11 @@ def test_texts_that_would_be_cut_can_be_an_error(tmp_path):
 def test_deterministic_runs_see_no_padding(tmp_path):
     model, tokenizer = make_model("bert"), make_tokenizer()
     masks = []
-    model.register_forward_pre_hook(
+    handle = model.register_forward_pre_hook(
         lambda _, args, kwargs: masks.append(kwargs["attention_mask"]), with_kwargs=True
     )
     cache = extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, deterministic=True)
+    handle.remove()
     assert all(mask.all() for mask in masks)
     assert len(masks) > 3
     assert_rows_match(cache, model, tokenizer, TEXTS)
