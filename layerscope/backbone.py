@@ -75,6 +75,11 @@ class Backbone:
         """Where the model's first parameter lives."""
         return next(self.model.parameters()).device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the model's first parameter."""
+        return next(self.model.parameters()).dtype
+
     def layers(self, selection: str | Sequence[str | int]) -> list[Layer]:
         """The layers that ``selection`` asks for; see ``layerscope.layers.parse_layers``."""
         return parse_layers(selection, self.structure.n_blocks, self.structure.has_norm)
@@ -191,6 +196,23 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in flags:
             module.training = flag
+
+
+@contextlib.contextmanager
+def in_float32(model: nn.Module) -> Iterator[None]:
+    """Half-precision weights as float32 inside, the very same tensors put back afterwards."""
+    halves = [
+        (tensor, tensor.data)
+        for tensor in (*model.parameters(), *model.buffers())
+        if tensor.dtype in (torch.float16, torch.bfloat16)
+    ]
+    try:
+        for tensor, data in halves:
+            tensor.data = data.float()
+        yield
+    finally:
+        for tensor, data in halves:
+            tensor.data = data
 
 
 def _forward_arguments(model: nn.Module, input_ids: Tensor, mask: Tensor) -> dict[str, Any]:

@@ -386,6 +386,15 @@ class CacheWriter:
             for row, layers in shard["nonfinite"].items()
         }
 
+    @property
+    def recovered(self) -> dict[int, str]:
+        """How rows that were not finite became so, by row number."""
+        return {
+            int(row): str(how)
+            for shard in self._manifest["shards"]
+            for row, how in shard.get("recovered", {}).items()
+        }
+
     def write_shard(
         self,
         number: int,
@@ -394,6 +403,7 @@ class CacheWriter:
         tensors: dict[str, dict[str, NDArray[Any]]],
         token_metrics: pd.DataFrame | None,
         nonfinite: dict[int, list[str]],
+        recovered: dict[int, str] | None = None,
     ) -> None:
         """Write rows [start, stop) of every folder, then name them in the manifest.
 
@@ -404,6 +414,7 @@ class CacheWriter:
             tensors: for each folder (``embeddings``, ``views/<view>``, ``tokens``) its named tensors.
             token_metrics: a frame, or ``None``.
             nonfinite: by row number, the layers with a value that is not finite.
+            recovered: by row number, how a row that was not finite became so: ``alone`` or ``float32``.
         """
         files = {}
         for folder, named in tensors.items():
@@ -423,6 +434,7 @@ class CacheWriter:
             "stop": stop,
             "files": files,
             "nonfinite": {str(row): layers for row, layers in nonfinite.items()},
+            "recovered": {str(row): how for row, how in (recovered or {}).items()},
         }
         self._manifest["shards"] = sorted(
             [*self._manifest["shards"], entry], key=lambda shard: shard["number"]

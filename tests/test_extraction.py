@@ -240,6 +240,36 @@ def test_texts_that_would_be_cut_can_be_an_error(tmp_path):
         extract(model, TEXTS, on_truncate="chunk", **options)
 
 
+def test_a_row_that_is_not_finite_is_run_again_alone_and_then_in_float32(tmp_path):
+    tokenizer = make_tokenizer()
+    plain = extract(make_model("bert").bfloat16(), TEXTS, path=tmp_path / "plain", tokenizer=tokenizer)
+
+    def spoil(model, when):
+        def hook(_, args, output):
+            return output * torch.nan if when(args[0]) else output
+
+        model.encoder.layer[1].register_forward_hook(hook)
+        return model
+
+    crowd = spoil(make_model("bert").bfloat16(), lambda states: len(states) > 1)
+    narrow = spoil(
+        make_model("bert").bfloat16(),
+        lambda states: states.shape[1] == 3 and states.dtype == torch.bfloat16,
+    )
+    weights = {name: tensor.clone() for name, tensor in narrow.state_dict().items()}
+    alone_again = extract(crowd, TEXTS, path=tmp_path / "crowd", tokenizer=tokenizer, batch_tokens=30)
+    wider = extract(narrow, TEXTS, path=tmp_path / "narrow", tokenizer=tokenizer, batch_tokens=1)
+    assert "alone" in set(alone_again.rows["recovered"])
+    assert wider.rows["recovered"].tolist() == ["", "float32", "", "", "", "", "", ""]
+    for cache in (alone_again, wider):
+        assert (cache.rows["nonfinite"] == "").all()
+        np.testing.assert_allclose(cache.layer("block.4"), plain.layer("block.4"), rtol=0.1, atol=0.1)
+    assert {name: tensor.dtype for name, tensor in narrow.state_dict().items()} == {
+        name: tensor.dtype for name, tensor in weights.items()
+    }
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in narrow.state_dict().items())
+
+
 def test_deterministic_runs_see_no_padding(tmp_path):
     model, tokenizer = make_model("bert"), make_tokenizer()
     masks = []

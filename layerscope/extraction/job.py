@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.backbone import Backbone
+from layerscope.backbone import Backbone, in_float32
 from layerscope.cache import CacheWriter
 from layerscope.errors import ModelError, UsageError
 from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS, TOKEN_SETS, Content
@@ -21,6 +22,7 @@ from layerscope.pooling import TokenMasks, pool
 from layerscope.sinks import SinkReport
 from layerscope.tokens import TokenBatch, TokenTable, batch_texts, make_batch
 
+_FEW_BROKEN, _SHARE_BROKEN = 8, 0.1  # rows of a shard; with more, running them again is no use
 SHARD_BYTES = 64 * 1024**2
 _BATCHES = TOKEN_METRICS | PUBLISHED_TOKEN_METRICS
 
@@ -101,6 +103,7 @@ class Job:
                     for tokens in self._fill(shard, index):
                         done += tokens
                         listener.progress(done, total)
+                recovered = self._retry(shard)
                 if pending is not None:
                     pending.result()
                 shard.copy_repeats(writer.path, starts)
@@ -112,6 +115,7 @@ class Job:
                     shard.tensors(),
                     shard.metrics_frame(),
                     shard.nonfinite(),
+                    recovered,
                 )
             if pending is not None:
                 pending.result()
@@ -138,6 +142,37 @@ class Job:
                 groups = self._groups(table, np.concatenate([group, *groups]))
                 continue
             yield int(table.lengths[group].sum())
+
+    def _retry(self, shard: Shard) -> dict[int, str]:
+        """Run rows that came out non-finite alone, then in float32; by row, what helped.
+
+        A model that gives many of them is broken, and every row of it would be run three times.
+        """
+        recovered: dict[int, str] = {}
+        model = self._backbone.model
+        ways: list[tuple[str, contextlib.AbstractContextManager[None]]] = [
+            ("alone", contextlib.nullcontext())
+        ]
+        if self._backbone.dtype in (torch.float16, torch.bfloat16) and not getattr(
+            model, "is_quantized", False
+        ):
+            ways.append(("float32", in_float32(model)))
+        for how, context in ways:
+            with context:
+                for index, stream in enumerate(self._content.streams):
+                    texts = stream.new_texts(shard.start, shard.stop)
+                    rows = stream.first_row[texts] - shard.start
+                    bad = shard.broken(index)[rows]
+                    if bad.sum() > max(_FEW_BROKEN, _SHARE_BROKEN * len(texts)):
+                        continue
+                    for text in texts[bad]:
+                        batch = make_batch(
+                            stream.table, self._content.sets[index], np.array([text]), self._pad_id
+                        )
+                        self._run_batch(shard, index, batch)
+                    mended = rows[bad][~shard.broken(index)[rows[bad]]]
+                    recovered |= {shard.start + int(row): how for row in mended}
+        return recovered
 
     def _groups(self, table: TokenTable, texts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         return list(batch_texts(table, texts, self._batch_tokens, equal_lengths=self._equal_lengths))

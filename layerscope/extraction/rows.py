@@ -11,13 +11,16 @@ from layerscope.corpus import Corpus
 from layerscope.extraction.content import Content
 
 
-def rows_frame(corpus: Corpus, content: Content, nonfinite: dict[int, list[str]]) -> pd.DataFrame:
+def rows_frame(
+    corpus: Corpus, content: Content, nonfinite: dict[int, list[str]], recovered: dict[int, str]
+) -> pd.DataFrame:
     """One row a text: counts and flags, then the corpus' own columns.
 
     Args:
         corpus: n texts.
         content: what was stored.
         nonfinite: by row, the layers with a value that is not finite.
+        recovered: by row, how a row that was not finite became so.
     """
     stream = content.streams[0]
     rows = np.arange(content.n_rows)
@@ -35,6 +38,7 @@ def rows_frame(corpus: Corpus, content: Content, nonfinite: dict[int, list[str]]
             "duplicate_of": pd.array(np.where(first != rows, first, -1), dtype="Int64"),
             "undefined": _undefined(content),
             "nonfinite": [",".join(nonfinite.get(row, [])) for row in range(content.n_rows)],
+            "recovered": [recovered.get(row, "") for row in range(content.n_rows)],
         }
     )
     frame["duplicate_of"] = frame["duplicate_of"].where(frame["duplicate_of"] >= 0)

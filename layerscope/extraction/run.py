@@ -246,7 +246,7 @@ def extract(
         check_space(target, plan)
         listener.plan(plan)
         job.run(writer, listener)
-        writer.finish(rows_frame(corpus, content, writer.nonfinite))
+        writer.finish(rows_frame(corpus, content, writer.nonfinite, writer.recovered))
     return LayerCache(target)
 
 

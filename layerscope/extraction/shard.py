@@ -151,6 +151,14 @@ class Shard:
         ]
         return pd.concat(parts, ignore_index=True)
 
+    def broken(self, index: int) -> NDArray[np.bool_]:
+        """Which rows of a stream have a value that is not finite though they have tokens, (rows,)."""
+        found = np.zeros(self.stop - self.start, dtype=bool)
+        for name, values in self._pooled[index].items():
+            defined = self._content.defined(name.split("/", 1)[0], index)[self.start : self.stop]
+            found |= defined & ~np.isfinite(values).all(axis=1)
+        return found
+
     def nonfinite(self) -> dict[int, list[str]]:
         """By row, the layers (of a view: view/layer) with a value that is not finite though it has tokens."""
         found: dict[int, list[str]] = {}
