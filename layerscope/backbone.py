@@ -88,7 +88,20 @@ class Backbone:
         """Width of a layer's states."""
         return self.structure.widths[layer.blocks]
 
-    def run(self, input_ids: Tensor, mask: Tensor, layers: Sequence[Layer], visit: Visit) -> None:
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a dropout module of the model drops anything."""
+        return any(module.p > 0 for module in _dropouts(self.model))
+
+    def run(
+        self,
+        input_ids: Tensor,
+        mask: Tensor,
+        layers: Sequence[Layer],
+        visit: Visit,
+        *,
+        dropout_seed: int | None = None,
+    ) -> None:
         """Run one batch and hand each wanted layer's states to ``visit`` as they are produced.
 
         Args:
@@ -96,11 +109,12 @@ class Backbone:
             mask: (b, t) true for real tokens.
             layers: what to capture. The forward pass stops after the last of them.
             visit: called with the layer and its states (b, t, width), which it must not keep or change.
+            dropout_seed: run with the model's dropout on, and nothing else of its training mode.
         """
         watcher = _Watcher(layers, self._norm, visit)
         with torch.inference_mode(), in_eval_mode(self.model), watcher.hooked(self._blocks):
             arguments = _forward_arguments(self.model, input_ids, mask)
-            with contextlib.suppress(_LastLayerReached):
+            with _dropping(self.model, dropout_seed), contextlib.suppress(_LastLayerReached):
                 self.model(**arguments)
         if watcher.missing:
             names = ", ".join(layer.name for layer in watcher.missing)
@@ -196,6 +210,28 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in flags:
             module.training = flag
+
+
+def _dropouts(model: nn.Module) -> list[nn.modules.dropout._DropoutNd]:
+    return [module for module in model.modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
+
+
+@contextlib.contextmanager
+def _dropping(model: nn.Module, seed: int | None) -> Iterator[None]:
+    """Dropout on inside, from a seed, for a model in evaluation mode; the caller's draws are undisturbed."""
+    if seed is None:
+        yield
+        return
+    modules = _dropouts(model)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            for module in modules:
+                module.train()
+            yield
+        finally:
+            for module in modules:
+                module.eval()
 
 
 @contextlib.contextmanager

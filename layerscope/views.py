@@ -1,4 +1,4 @@
-"""Augmented views of a text, for InfoNCE, LiDAR and DiME.
+"""Views of a text, for InfoNCE, LiDAR and DiME: edits, crops, dropout, or a second wording.
 
 The published study (Skean et al. 2025, "Layer by Layer") makes its views with three augmenters of
 nlpaug, one after the other, at their defaults: ``SplitAug``, ``RandomCharAug``, ``KeyboardAug``.
@@ -16,18 +16,20 @@ emoji with its modifiers, is one unit; where no word has four letters, those of 
 
 from __future__ import annotations
 
+import re
 import string
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
-from layerscope.errors import UsageError
+from layerscope.errors import UsageError, nearest
 
 _T = TypeVar("_T")
 
+ViewKind = Literal["augment", "crop", "dropout", "column"]
 _RECIPE = 1  # part of the identity: raise it whenever the same input gives another view
 _MOST = 10
 _LONG_WORD, _SHORT_WORD = 4, 2
@@ -92,6 +94,28 @@ def augment(
     return text
 
 
+def crop(text: str, *, seed: int, row: int, view: int) -> str:
+    """A run of at least half of the words of ``text``, drawn with a seed; blanks between them stay.
+
+    Args:
+        text: any text; a single word comes back as it is.
+        seed: of the corpus' views, 0 or more.
+        row: of the text in the corpus.
+        view: number of the view.
+
+    >>> crop("one two three four five six", seed=1, row=0, view=0)
+    'two three four'
+    """
+    words = list(re.finditer(r"\S+", text))
+    if len(words) < 2:
+        return text
+    dice = _Dice(seed, row, view)
+    fewest = (len(words) + 1) // 2
+    count = fewest + dice.below(len(words) - fewest + 1)
+    first = dice.below(len(words) - count + 1)
+    return text[words[first].start() : words[first + count - 1].end()]
+
+
 def augmented_views(
     texts: Sequence[str], n_views: int, seed: int = 0, rates: EditRates = DEFAULT_RATES
 ) -> list[list[str]]:
@@ -128,9 +152,10 @@ class ViewPlan:
     """Which views of a corpus are embedded beside its texts.
 
     Attributes:
-        kind: ``augment`` (edits, by this module) or ``column`` (a second wording in the corpus).
+        kind: ``augment`` (edits, by this module), ``crop`` (a run of half of the words or more), ``dropout``
+            (the text itself, with the model's dropout on) or ``column`` (a second wording in the corpus).
         count: how many views; 1 for ``column``.
-        seed: of the edits.
+        seed: of the edits, crops or dropout.
         rates: of the edits.
 
     Raises:
@@ -140,16 +165,16 @@ class ViewPlan:
     ('augment.1', 'augment.2')
     """
 
-    kind: Literal["augment", "column"]
+    kind: ViewKind
     count: int = 1
     seed: int = 0
     rates: EditRates = DEFAULT_RATES
 
     def __post_init__(self) -> None:
-        if self.kind not in ("augment", "column"):
-            raise UsageError(f"no views of kind '{self.kind}': known are augment and column")
+        if self.kind not in get_args(ViewKind):
+            raise UsageError(f"no views of kind '{self.kind}': {nearest(self.kind, get_args(ViewKind))}")
         if self.count < 1 or (self.kind == "column" and self.count > 1):
-            wanted = "1 or more" if self.kind == "augment" else "exactly 1"
+            wanted = "exactly 1" if self.kind == "column" else "1 or more"
             raise UsageError(f"{self.count} views of kind '{self.kind}': ask for {wanted}")
         if self.seed < 0:
             raise UsageError(f"the seed of the views is {self.seed}: give 0 or more")
@@ -160,7 +185,7 @@ class ViewPlan:
         """A name a view: ``augment.1``, ``augment.2`` ..., or ``column``."""
         if self.kind == "column":
             return ("column",)
-        return tuple(f"augment.{number}" for number in range(1, self.count + 1))
+        return tuple(f"{self.kind}.{number}" for number in range(1, self.count + 1))
 
     def texts(
         self, corpus_texts: Sequence[str], view_texts: Sequence[str] | None = None
@@ -177,6 +202,15 @@ class ViewPlan:
         if self.kind == "augment":
             views = augmented_views(corpus_texts, self.count, self.seed, self.rates)
             return dict(zip(self.names, views, strict=True))
+        if self.kind == "dropout":
+            return {name: list(corpus_texts) for name in self.names}
+        if self.kind == "crop":
+            return {
+                name: [
+                    crop(text, seed=self.seed, row=row, view=view) for row, text in enumerate(corpus_texts)
+                ]
+                for view, name in enumerate(self.names)
+            }
         if view_texts is None or len(view_texts) != len(corpus_texts):
             found = "none" if view_texts is None else str(len(view_texts))
             raise UsageError(
@@ -189,6 +223,8 @@ class ViewPlan:
         """All that decides the views' texts, given the corpus, as plain JSON values."""
         if self.kind == "column":
             return {"kind": "column"}
+        if self.kind != "augment":
+            return {"kind": self.kind, "recipe": _RECIPE, "count": self.count, "seed": self.seed}
         return {
             "kind": "augment",
             "recipe": _RECIPE,

@@ -270,6 +270,30 @@ def test_a_row_that_is_not_finite_is_run_again_alone_and_then_in_float32(tmp_pat
     assert all(torch.equal(tensor, weights[name]) for name, tensor in narrow.state_dict().items())
 
 
+def test_dropout_views_differ_and_come_again_while_all_else_is_in_evaluation_mode(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    options = {"tokenizer": tokenizer, "views": 2, "view_kind": "dropout"}
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    cache = extract(model, TEXTS, path=tmp_path / "c", **options)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not any(module.training for module in model.modules())
+    assert_rows_match(cache, model, tokenizer, TEXTS)
+    assert cache.views == ["dropout.1", "dropout.2"]
+    one, two = (cache.layer("block.4", view=view) for view in cache.views)
+    texts = cache.layer("block.4")
+    for other in (two, texts):
+        assert (np.abs(one - other).max(axis=1) > 1e-3).all()
+    again = extract(model, TEXTS, path=tmp_path / "again", **options)
+    np.testing.assert_array_equal(again.layer("block.4", view="dropout.2"), two)
+    other_seed = extract(model, TEXTS, path=tmp_path / "seed", seed=1, **options)
+    assert not np.allclose(other_seed.layer("block.4", view="dropout.2"), two)
+    with pytest.raises(UsageError, match="--view-kind dropout: LlamaModel drops nothing"):
+        extract(make_model("llama"), TEXTS, path=tmp_path / "llama", **options)
+    with pytest.raises(UsageError, match="--view-kind column: choose augment, crop or dropout"):
+        extract(model, TEXTS, path=tmp_path / "d", tokenizer=tokenizer, views=2, view_kind="column")
+
+
 def test_deterministic_runs_see_no_padding(tmp_path):
     model, tokenizer = make_model("bert"), make_tokenizer()
     masks = []

@@ -24,6 +24,7 @@ from layerscope.views import (
     _split_word,
     augment,
     augmented_views,
+    crop,
 )
 
 SENTENCE = "Intermediate layers often represent sentences better than the final layer does"
@@ -221,7 +222,7 @@ def test_whatever_changes_the_views_changes_the_identity() -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"kind": "dropout"}, "dropout"),
+        ({"kind": "dropuot"}, "did you mean .dropout."),
         ({"kind": "augment", "count": 0}, "1 or more"),
         ({"kind": "column", "count": 2}, "exactly 1"),
         ({"kind": "augment", "seed": -1}, "seed"),
@@ -231,3 +232,23 @@ def test_whatever_changes_the_views_changes_the_identity() -> None:
 def test_bad_plans(options: dict[str, object], word: str) -> None:
     with pytest.raises(UsageError, match=word):
         ViewPlan(**options)  # type: ignore[arg-type]
+
+
+@given(st.text(), st.integers(0, 5), st.integers(0, 5), st.integers(0, 3))
+def test_a_crop_is_a_run_of_at_least_half_of_the_words(text, seed, row, view):
+    found = crop(text, seed=seed, row=row, view=view)
+    assert found == crop(text, seed=seed, row=row, view=view)
+    assert found in text
+    if len(text.split()) > 1:
+        assert (len(text.split()) + 1) // 2 <= len(found.split()) <= len(text.split())
+
+
+def test_crops_differ_by_seed_row_and_view():
+    text = " ".join(f"w{number}" for number in range(60))
+    found = {
+        crop(text, seed=seed, row=row, view=view) for seed in (0, 1) for row in (0, 1) for view in (0, 1)
+    }
+    assert len(found) == 8
+    plan = ViewPlan("crop", 2, seed=1)
+    assert list(plan.texts([text])) == ["crop.1", "crop.2"]
+    assert plan.identity() != ViewPlan("dropout", 2, seed=1).identity()

@@ -166,13 +166,20 @@ def extract(
     views: Annotated[
         int,
         typer.Option(
-            help="Augmented views of each text, for alignment, InfoNCE, LiDAR and DiME.",
+            help="Views of each text, for alignment, InfoNCE, LiDAR and DiME.",
             min=0,
             max=64,
             metavar="N",
         ),
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the augmentation.", min=0, metavar="N")] = 0,
+    view_kind: Annotated[
+        str,
+        typer.Option(
+            help="augment (edits of each text), crop (a run of its words) or dropout (of the model).",
+            metavar="WORD",
+        ),
+    ] = "augment",
+    seed: Annotated[int, typer.Option(help="Seed of the views.", min=0, metavar="N")] = 0,
     special_tokens: Annotated[
         str,
         typer.Option(help="keep or drop the tokens that the tokenizer adds, as [CLS].", metavar="WORD"),
@@ -265,6 +272,7 @@ def extract(
         layers=layers,
         pooling=pooling if pooling == "auto" else [name.strip() for name in pooling.split(",")],
         views=views,
+        view_kind=view_kind,
         seed=seed,
         special_tokens=special_tokens,
         drop_first_token=drop_first_token,

@@ -17,6 +17,7 @@ from layerscope.errors import ModelError, UsageError
 from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS, TOKEN_SETS, Content
 from layerscope.extraction.plan import Listener, Plan
 from layerscope.extraction.shard import Shard
+from layerscope.extraction.streams import Stream
 from layerscope.layers import Layer
 from layerscope.pooling import TokenMasks, pool
 from layerscope.sinks import SinkReport
@@ -207,7 +208,13 @@ class Job:
                 self._visit_tokens(shard, rows, layer, states, masks, batch)
 
         ids = torch.as_tensor(batch.ids, device=device).long()
-        self._backbone.run(ids, torch.as_tensor(batch.real, device=device), self._layers, visit)
+        self._backbone.run(
+            ids,
+            torch.as_tensor(batch.real, device=device),
+            self._layers,
+            visit,
+            dropout_seed=_dropout_seed(self._content.streams[index], batch),
+        )
 
     def _visit_tokens(
         self,
@@ -225,3 +232,10 @@ class Job:
                 shard.put_metric(token_set, layer.name, metric, rows, _BATCHES[metric](states, mask))
         if self._content.keep_tokens:
             shard.put_tokens(layer.name, rows, states, batch.real)
+
+
+def _dropout_seed(stream: Stream, batch: TokenBatch) -> int | None:
+    """One for every batch of a view, from its seed; ``None`` where there is no dropout."""
+    if stream.dropout is None:
+        return None
+    return int(np.random.SeedSequence([*stream.dropout, int(batch.texts[0])]).generate_state(1)[0])

@@ -15,6 +15,7 @@ from layerscope.manifest import DamagedManifestError, find_manifest
 from layerscope.models import DTYPES, PARTS
 from layerscope.pooling import check_poolings
 from layerscope.tokens import OnTruncate, SpecialTokens
+from layerscope.views import ViewKind
 
 MOST_VIEWS = 64
 
@@ -155,13 +156,22 @@ def check_prompt(prompt: Any) -> str:
 
 
 def check_choices(
-    *, special_tokens: str, prompt_tokens: str, on_truncate: str, dtype: str, part: str, tokenizer: Any
+    *,
+    view_kind: str,
+    special_tokens: str,
+    prompt_tokens: str,
+    on_truncate: str,
+    dtype: str,
+    part: str,
+    tokenizer: Any,
 ) -> None:
     """Refuse a policy, dtype or part that is not known, and a tokenizer that is not loaded.
 
     Raises:
         UsageError: names the choices.
     """
+    if view_kind == "column" or view_kind not in get_args(ViewKind):
+        raise UsageError(f"--view-kind {view_kind}: choose augment, crop or dropout")
     for flag, value, known in (
         ("--special-tokens", special_tokens, SpecialTokens),
         ("--prompt-tokens", prompt_tokens, SpecialTokens),

@@ -29,7 +29,7 @@ from layerscope.extraction.options import (
 )
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
-from layerscope.extraction.streams import make_streams, make_view_plan, refuse_cut_rows
+from layerscope.extraction.streams import check_dropout, make_streams, make_view_plan, refuse_cut_rows
 from layerscope.files import check_writable, json_sha256
 from layerscope.metrics.published import PROMPT_VECTOR
 from layerscope.models import DType, Part, find_model, is_hub_id, load_model
@@ -43,6 +43,7 @@ from layerscope.tokens import (
     Wrapping,
     unknown_tokens_note,
 )
+from layerscope.views import ViewKind
 
 TOKEN_BUDGET = 4096
 
@@ -64,6 +65,7 @@ def extract(
     layers: str | int | Sequence[str | int] = "all",
     pooling: str | Sequence[str] = "auto",
     views: int = 0,
+    view_kind: ViewKind = "augment",
     seed: int = 0,
     special_tokens: SpecialTokens = "keep",
     drop_first_token: bool = False,
@@ -107,8 +109,10 @@ def extract(
         encoding: of a text file.
         layers: see ``layerscope.layers.parse_layers``.
         pooling: names, or ``auto``: ``mean``, and ``mean-nosink`` where the model has attention sinks.
-        views: how many augmented views of each text to embed too, for InfoNCE, LiDAR and DiME.
-        seed: of the augmentation.
+        views: how many views of each text to embed too, for InfoNCE, LiDAR and DiME.
+        view_kind: ``augment`` edits each text, ``crop`` takes a run of its words, ``dropout`` runs the text
+            with the model's dropout on.
+        seed: of the views.
         special_tokens: ``keep`` or ``drop`` what the tokenizer adds.
         drop_first_token: leave the first token of every text out of every pooling and token metric.
         prompt: stands before every text, as ``"query: "``.
@@ -151,8 +155,8 @@ def extract(
         deterministic=deterministic,
     )  # fmt: skip
     check_choices(
-        special_tokens=special_tokens, prompt_tokens=prompt_tokens, on_truncate=on_truncate, dtype=dtype,
-        part=part, tokenizer=tokenizer,
+        view_kind=view_kind, special_tokens=special_tokens, prompt_tokens=prompt_tokens,
+        on_truncate=on_truncate, dtype=dtype, part=part, tokenizer=tokenizer,
     )  # fmt: skip
     wrapping = Wrapping(check_prompt(prompt), chat_template)
     if is_hub_id(model):
@@ -164,7 +168,7 @@ def extract(
         texts, text_columns=text_columns, view_column=view_column, score_column=score_column,
         label_column=label_column, split=split, limit=limit, quoting=quoting, encoding=encoding,
     )  # fmt: skip
-    view_plan = make_view_plan(corpus, views, seed)
+    view_plan = make_view_plan(corpus, views, seed, view_kind)
     request = {
         "model": source.identity,
         "tokenizer": tokenizer_identity(tokenizer) if tokenizer is not None else "own",
@@ -197,6 +201,7 @@ def extract(
     )  # fmt: skip
     backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
     chosen = backbone.layers(layers)
+    check_dropout(view_plan, backbone)
     streams = make_streams(corpus, view_plan, loaded, wrapping)
     if on_truncate == "error":
         refuse_cut_rows(streams[0].spread(streams[0].table.truncated), loaded.max_length)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerscope.backbone import Backbone
 from layerscope.corpus import Corpus
 from layerscope.errors import CorpusError, ModelError, UsageError
 from layerscope.models import LoadedModel
 from layerscope.tokens import TokenTable, Wrapping, tokenize
-from layerscope.views import ViewPlan
+from layerscope.views import ViewKind, ViewPlan
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Stream:
         table: tokens of the distinct texts.
         text_of: (n,) number of each row's text in the table, -1 where the row is empty.
         first_row: (texts,) first row that has the text, ascending.
+        dropout: seed of the dropout that the model runs with; ``None`` where it runs without.
     """
 
     folder: str
     table: TokenTable
     text_of: NDArray[np.int64]
     first_row: NDArray[np.int64]
+    dropout: tuple[int, int] | None = None
 
     @property
     def view(self) -> str:
@@ -53,13 +56,26 @@ class Stream:
         return texts[self.table.lengths[texts] > 0]
 
 
-def make_view_plan(corpus: Corpus, views: int, seed: int) -> ViewPlan | None:
-    """Which views of the corpus to embed: edits of each text, its second wording, or none."""
+def make_view_plan(corpus: Corpus, views: int, seed: int, kind: ViewKind) -> ViewPlan | None:
+    """Which views of the corpus to embed: made of each text, its second wording, or none."""
     if "view_text" in corpus.rows.columns:
         if views:
             raise UsageError("--views and --view-column exclude each other: choose one source of views")
         return ViewPlan(kind="column")
-    return ViewPlan(kind="augment", count=views, seed=seed) if views else None
+    return ViewPlan(kind=kind, count=views, seed=seed) if views else None
+
+
+def check_dropout(plan: ViewPlan | None, backbone: Backbone) -> None:
+    """Refuse views by dropout of a model that drops nothing.
+
+    Raises:
+        UsageError: its views would be equal.
+    """
+    if plan is not None and plan.kind == "dropout" and not backbone.has_dropout:
+        raise UsageError(
+            f"--view-kind dropout: {type(backbone.model).__name__} drops nothing, so that its views would be "
+            "equal: choose augment or crop"
+        )
 
 
 def make_streams(
@@ -72,8 +88,10 @@ def make_streams(
         is_column = view_plan.kind == "column"
         column = corpus.rows["view_text"].tolist() if is_column else None
         blank = empty | corpus.rows["view_empty"].to_numpy(dtype=bool) if is_column else empty
-        for name, texts in view_plan.texts(corpus.texts, column).items():
-            streams.append(_make_stream(f"views/{name}", texts, blank, loaded, wrapping))
+        for number, (name, texts) in enumerate(view_plan.texts(corpus.texts, column).items()):
+            stream = _make_stream(f"views/{name}", texts, blank, loaded, wrapping)
+            dropout = (view_plan.seed, number) if view_plan.kind == "dropout" else None
+            streams.append(replace(stream, dropout=dropout))
     return streams
 
 
