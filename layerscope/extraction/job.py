@@ -24,7 +24,8 @@ from layerscope.sinks import SinkReport
 from layerscope.tokens import TokenBatch, TokenTable, batch_texts, make_batch
 
 _FEW_BROKEN, _SHARE_BROKEN = 8, 0.1  # rows of a shard; with more, running them again is no use
-SHARD_BYTES = 64 * 1024**2
+SHARD_BYTES = 8 * 1024**2  # of a small cache; three shards are in memory: computed, packed, written
+_LARGEST_SHARD, _MOST_SHARDS = 64 * 1024**2, 128
 _BATCHES = TOKEN_METRICS | PUBLISHED_TOKEN_METRICS
 
 
@@ -66,7 +67,10 @@ class Job:
         self._content = content
         self._batch_tokens = batch_tokens
         self._equal_lengths = equal_lengths
-        self.bounds = cut_into_shards(content.row_bytes, SHARD_BYTES)
+        whole = int(content.row_bytes.sum())
+        self.bounds = cut_into_shards(
+            content.row_bytes, max(SHARD_BYTES, min(_LARGEST_SHARD, whole // _MOST_SHARDS))
+        )
 
     def plan(self, model: str, notes: tuple[str, ...], max_length: int, sinks: SinkReport | None) -> Plan:
         """What ``run`` is going to do where nothing is on disk yet."""

@@ -224,7 +224,7 @@ def extract(
         "layers": list(widths),
         "pooling": poolings,
         "sinks": [list(policy.sinks.positions), list(policy.sinks.token_ids)],
-        "tokenizer": tokenizer_identity(loaded.tokenizer),
+        "tokenizer": request["tokenizer"] if tokenizer is not None else tokenizer_identity(loaded.tokenizer),
         "dtype": loaded.dtype,
         "max_length": loaded.max_length,
         "shard_bytes": SHARD_BYTES,
