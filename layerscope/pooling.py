@@ -123,6 +123,32 @@ def pool(name: str, states: Tensor, masks: TokenMasks) -> Tensor:
     return function(states, getattr(masks, token_set))
 
 
+def combine(name: str, values: Tensor, counts: Tensor) -> Tensor:
+    """What a pooling gives of a text from what it gave of its pieces.
+
+    Args:
+        name: of the pooling. ``first`` and ``cls`` take the first piece, ``last`` the last one, ``max`` the
+            largest entries, all others the mean weighted by tokens.
+        values: (pieces, d) float32.
+        counts: (pieces,) how many tokens of the pooling's set each piece has.
+
+    Returns:
+        (d,) float32; NaN where no piece has such a token.
+    """
+    known = counts > 0
+    if not bool(known.any()):
+        return values.new_full(values.shape[1:], float("nan"))
+    values, counts = values[known], counts[known]
+    if name in ("first", "cls"):
+        return values[0]
+    if name == "last":
+        return values[-1]
+    if name == "max":
+        return values.amax(dim=0)
+    weights = counts.double() / counts.sum()
+    return (weights[:, None] * values.double()).sum(dim=0).float()
+
+
 def token_set_of(name: str) -> str:
     """The field of ``TokenMasks`` that the pooling called ``name`` reads."""
     return _POOLINGS[name][1]

@@ -74,6 +74,7 @@ def find_sinks(
         seed: of the draw.
         equal_lengths: only texts of equal length in one batch.
     """
+    table = table.beginnings()
     usable = np.flatnonzero(table.lengths >= _MIN_TOKENS)
     if usable.size == 0:
         return SinkReport(SinkRule(), 0, 1.0, 1.0)

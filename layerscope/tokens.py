@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ _CHUNK = 1024
 _MANY_UNKNOWN = 0.5  # share of a corpus' tokens
 
 SpecialTokens = Literal["keep", "drop"]
-OnTruncate = Literal["warn", "error"]
+OnTruncate = Literal["warn", "error", "chunk"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class TokenTable:
         offsets: (n + 1,) int64; text i has ``ids[offsets[i]:offsets[i + 1]]``.
         truncated: (n,) bool, whether the text was longer than the maximum length.
         prompt: (Σtokens,) bool, tokens of the prompt before the text; ``None`` where there is none.
+        pieces: of each text that is run in pieces, how many tokens each of them has; they stand one after the
+            other, with the tokenizer's own tokens around each.
     """
 
     ids: NDArray[np.int32]
@@ -36,6 +38,7 @@ class TokenTable:
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
     prompt: NDArray[np.bool_] | None = None
+    pieces: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -45,6 +48,35 @@ class TokenTable:
     def span(self, text: int) -> slice:
         """Where the tokens of text number ``text`` stand in the flat arrays."""
         return slice(int(self.offsets[text]), int(self.offsets[text + 1]))
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Place of every token in its text, or in its piece, (Σtokens,)."""
+        found = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
+        for text, lengths in self.pieces.items():
+            found[self.span(text)] = np.concatenate([np.arange(length) for length in lengths])
+        return found
+
+    def pieces_of(self, text: int) -> TokenTable:
+        """The pieces of one text as a table of their own."""
+        span = self.span(text)
+        lengths = self.pieces[text]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return TokenTable(self.ids[span], self.special[span], offsets, np.zeros(len(lengths), bool))
+
+    def beginnings(self) -> TokenTable:
+        """The table with the first piece only of every text."""
+        if not self.pieces:
+            return self
+        lengths = self.lengths.copy()
+        for text, pieces in self.pieces.items():
+            lengths[text] = pieces[0]
+        kept = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths) < np.repeat(
+            lengths, self.lengths
+        )
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        prompt = None if self.prompt is None else self.prompt[kept]
+        return TokenTable(self.ids[kept], self.special[kept], offsets, self.truncated, prompt)
 
 
 @dataclass(frozen=True)
@@ -88,9 +120,14 @@ class Wrapping:
 
 
 def tokenize(
-    tokenizer: Any, texts: Sequence[str], max_length: int, wrapping: Wrapping = Wrapping()
+    tokenizer: Any,
+    texts: Sequence[str],
+    max_length: int,
+    wrapping: Wrapping = Wrapping(),
+    *,
+    in_pieces: bool = False,
 ) -> TokenTable:
-    """Tokenize each text on its own, special tokens added, cut to ``max_length`` tokens.
+    """Tokenize each text on its own, special tokens added, cut to ``max_length`` tokens or in pieces of them.
 
     A chat template brings its own special tokens, so that the tokenizer adds none then.
 
@@ -99,30 +136,39 @@ def tokenize(
         texts: n texts.
         max_length: the most tokens a text may have, special tokens included.
         wrapping: what is put around each text.
+        in_pieces: whether a longer text is divided and not cut.
 
     Raises:
-        UsageError: the tokenizer cannot wrap texts so.
+        UsageError: the tokenizer cannot wrap texts so, or leaves no room between its own tokens.
     """
     wrapping.check(tokenizer)
     ids: list[NDArray[np.int32]] = []
     special: list[NDArray[np.bool_]] = []
     prompt: list[NDArray[np.bool_]] = []
     truncated = np.zeros(len(texts), dtype=bool)
+    pieces: dict[int, tuple[int, ...]] = {}
     wrapped = wrapping != Wrapping()
     for start in range(0, len(texts), _CHUNK):
         chunk = [wrapping.around(tokenizer, text) for text in texts[start : start + _CHUNK]]
         encoded = _encode(tokenizer, [whole for whole, *_ in chunk], None, wrapping, wrapped)
         for position, (whole, first, own, end) in enumerate(chunk):
             found, at = encoded, position
-            if len(encoded["input_ids"][position]) > max_length:
+            is_long = len(encoded["input_ids"][position]) > max_length
+            if is_long and not in_pieces:
                 found, at = _encode(tokenizer, [whole], max_length, wrapping, wrapped), 0
                 truncated[start + position] = True
-            ids.append(np.asarray(found["input_ids"][at], dtype=np.int32))
             mask = np.asarray(found["special_tokens_mask"][at], dtype=bool)
+            before = np.zeros_like(mask)
             if wrapped:
                 mask, before = _outside(found["offset_mapping"][at], mask, first, own, end)
-                prompt.append(before)
-            special.append(mask)
+            order = np.arange(len(mask))
+            if is_long and in_pieces:
+                parts = _divide(mask, max_length)
+                pieces[start + position] = tuple(map(len, parts))
+                order = np.concatenate(parts)
+            ids.append(np.asarray(found["input_ids"][at], dtype=np.int32)[order])
+            special.append(mask[order])
+            prompt.append(before[order])
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in ids], dtype=np.int64)])
     return TokenTable(
         np.concatenate([np.empty(0, np.int32), *ids]),
@@ -130,7 +176,24 @@ def tokenize(
         offsets.astype(np.int64),
         truncated,
         np.concatenate([np.empty(0, bool), *prompt]) if wrapping.prompt else None,
+        pieces,
     )
+
+
+def _divide(special: NDArray[np.bool_], most: int) -> list[NDArray[np.int64]]:
+    """Places of the tokens of each piece: what stands before and after the text around each part of it."""
+    own = np.flatnonzero(~special)
+    before, after = np.arange(own[0]), np.arange(own[-1] + 1, len(special))
+    inner = np.arange(own[0], own[-1] + 1)
+    room = most - len(before) - len(after)
+    if room < 1:
+        raise UsageError(
+            f"--max-length is {most}: {len(before) + len(after)} tokens stand around every text, "
+            "which leaves no room for it"
+        )
+    return [
+        np.concatenate([before, inner[start : start + room], after]) for start in range(0, len(inner), room)
+    ]
 
 
 def _outside(
@@ -203,7 +266,7 @@ class TokenPolicy:
 
     def token_sets(self, table: TokenTable) -> dict[str, NDArray[np.bool_]]:
         """The token sets ``kept``, ``nosink`` and ``cls``, each (Σtokens,) as ``table.ids``."""
-        position = np.arange(len(table.ids)) - np.repeat(table.offsets[:-1], table.lengths)
+        position = table.positions
         kept = np.ones(len(table.ids), dtype=bool)
         if self.special_tokens == "drop":
             kept &= ~table.special

@@ -18,6 +18,7 @@ from layerscope.cache import LayerCache
 from layerscope.errors import CacheError, CorpusError, ModelError, UsageError
 from layerscope.extraction import Listener, extract
 from layerscope.extraction import job as job_module
+from layerscope.metrics.prompt_entropy import prompt_entropy as our_prompt_entropy
 from layerscope.metrics.published.curvature import curvature
 from layerscope.metrics.published.entropy import prompt_entropy
 from layerscope.models import find_model, load_model
@@ -236,8 +237,51 @@ def test_texts_that_would_be_cut_can_be_an_error(tmp_path):
     assert extract(model, TEXTS, **options).rows["truncated"].sum() == 3
     with pytest.raises(CorpusError, match="row 2 and 2 more"):
         extract(model, TEXTS, on_truncate="error", **options)
-    with pytest.raises(UsageError, match="--on-truncate chunk: choose warn or error"):
-        extract(model, TEXTS, on_truncate="chunk", **options)
+    with pytest.raises(UsageError, match="--on-truncate cut: choose warn or error or chunk"):
+        extract(model, TEXTS, on_truncate="cut", **options)
+
+
+@pytest.mark.parametrize("batch_tokens", [4096, 10])
+def test_long_texts_run_in_pieces_that_are_pooled_by_their_tokens(tmp_path, batch_tokens):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    texts = [*TEXTS, TEXTS[2]]
+    poolings = ["mean", "last", "first", "max"]
+    cache = extract(
+        model, texts, path=tmp_path / "c", tokenizer=tokenizer, max_length=9, on_truncate="chunk",
+        pooling=poolings, keep_tokens=True, batch_tokens=batch_tokens,
+    )  # fmt: skip
+    assert cache.rows["pieces"].tolist() == [1, 1, 3, 1, 1, 2, 1, 3, 3]
+    assert not cache.rows["truncated"].any()
+    words = TEXTS[2].split()
+    parts = [" ".join(words[start : start + 7]) for start in range(0, len(words), 7)]
+    pieces = [alone(model, tokenizer, part)[3] for part in parts]
+    together = np.concatenate(pieces)
+    expected = {
+        "mean": together.mean(0), "max": together.max(0), "first": pieces[0][0], "last": pieces[-1][-1]
+    }  # fmt: skip
+    for pooling, vector in expected.items():
+        for row in (2, 8):
+            np.testing.assert_allclose(cache.layer("block.3", pooling)[row], vector, rtol=1e-4, atol=1e-5)
+    assert cache.rows["tokens"][2] == len(together) == len(words) + 6
+    values, offsets = cache.tokens("block.3")
+    np.testing.assert_allclose(values[offsets[2] : offsets[3]], together, rtol=1e-4, atol=1e-5)
+    entropies = [our_prompt_entropy(piece) for piece in pieces]
+    metrics = cache.token_metrics.query("layer_name == 'block.3'").set_index("row")["prompt_entropy"]
+    assert metrics[2] == pytest.approx(
+        np.average(entropies, weights=[len(piece) for piece in pieces]), abs=1e-5
+    )
+    short = extract(model, TEXTS[:2], path=tmp_path / "short", tokenizer=tokenizer, pooling=poolings)
+    np.testing.assert_allclose(cache.layer("block.4")[:2], short.layer("block.4"), rtol=1e-4, atol=1e-5)
+
+
+def test_first_tokens_of_all_pieces_are_left_out_alike(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    cache = extract(
+        model, TEXTS[2:3], path=tmp_path / "c", tokenizer=tokenizer, max_length=9, on_truncate="chunk",
+        drop_first_token=True, views=1, deterministic=True,
+    )  # fmt: skip
+    assert cache.rows["kept_tokens"].tolist() == [cache.rows["tokens"][0] - 3]
+    assert np.isfinite(cache.layer("block.4", view="augment.1")).all()
 
 
 def test_a_row_that_is_not_finite_is_run_again_alone_and_then_in_float32(tmp_path):

@@ -140,3 +140,20 @@ def test_equal_lengths_need_no_padding(lengths, budget):
     assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
     for group in groups:
         assert len(set(table.lengths[group])) == 1
+
+
+def test_pieces_keep_the_special_tokens_and_leave_nothing_out():
+    tokenizer = make_tokenizer()
+    text = " ".join("abcdefghij")
+    table = tokenize(tokenizer, ["a", text], 5, in_pieces=True)
+    assert dict(table.pieces) == {1: (5, 5, 5, 3)}
+    pieces = table.pieces_of(1)
+    found = [tokenizer.convert_ids_to_tokens(pieces.ids[pieces.span(k)].tolist()) for k in range(4)]
+    assert found[0] == ["[CLS]", "a", "b", "c", "[SEP]"]
+    assert found[3] == ["[CLS]", "j", "[SEP]"]
+    assert [token for part in found for token in part[1:-1]] == text.split()
+    assert table.positions.tolist() == [*range(3), *range(5), *range(5), *range(5), *range(3)]
+    assert table.beginnings().lengths.tolist() == [3, 5]
+    assert not table.truncated.any()
+    with pytest.raises(UsageError, match="--max-length is 2: 2 tokens stand around every text"):
+        tokenize(tokenizer, [text], 2, in_pieces=True)

@@ -196,7 +196,7 @@ def extract(
         typer.Option("--chat-template", help="Make every text the user's turn in the tokenizer's template."),
     ] = False,
     on_truncate: Annotated[
-        str, typer.Option(help="warn of texts that are cut, or error.", metavar="WORD")
+        str, typer.Option(help="Texts that are too long: warn and cut, error, or chunk them.", metavar="WORD")
     ] = "warn",
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Batch texts of equal length only: no padding at all.")

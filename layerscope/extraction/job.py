@@ -15,13 +15,14 @@ from layerscope.backbone import Backbone, in_float32
 from layerscope.cache import CacheWriter
 from layerscope.errors import ModelError, UsageError
 from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS, TOKEN_SETS, Content
+from layerscope.extraction.pieces import Pieces
 from layerscope.extraction.plan import Listener, Plan
 from layerscope.extraction.shard import Shard
 from layerscope.extraction.streams import Stream
 from layerscope.layers import Layer
 from layerscope.pooling import TokenMasks, pool
 from layerscope.sinks import SinkReport
-from layerscope.tokens import TokenBatch, TokenTable, batch_texts, make_batch
+from layerscope.tokens import TokenBatch, TokenTable, batch_texts, count_tokens, make_batch
 
 _FEW_BROKEN, _SHARE_BROKEN = 8, 0.1  # rows of a shard; with more, running them again is no use
 SHARD_BYTES = 8 * 1024**2  # of a small cache; three shards are in memory: computed, packed, written
@@ -139,11 +140,10 @@ class Job:
         while groups:
             group = groups.pop(0)
             try:
-                self._run_batch(
-                    shard, index, make_batch(table, self._content.sets[index], group, self._pad_id)
-                )
+                self._run_group(shard, index, group)
             except (torch.OutOfMemoryError, MemoryError) as error:
-                self._shrink(int(table.lengths[group].max()), len(group), error)
+                sizes = table.pieces.get(int(group[0]), tuple(table.lengths[group].tolist()))
+                self._shrink(max(sizes), len(sizes), error)
                 groups = self._groups(table, np.concatenate([group, *groups]))
                 continue
             yield int(table.lengths[group].sum())
@@ -171,16 +171,40 @@ class Job:
                     if bad.sum() > max(_FEW_BROKEN, _SHARE_BROKEN * len(texts)):
                         continue
                     for text in texts[bad]:
-                        batch = make_batch(
-                            stream.table, self._content.sets[index], np.array([text]), self._pad_id
-                        )
-                        self._run_batch(shard, index, batch)
+                        self._run_group(shard, index, np.array([text]))
                     mended = rows[bad][~shard.broken(index)[rows[bad]]]
                     recovered |= {shard.start + int(row): how for row in mended}
         return recovered
 
     def _groups(self, table: TokenTable, texts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        return list(batch_texts(table, texts, self._batch_tokens, equal_lengths=self._equal_lengths))
+        """What is run together; a text in pieces is a group of its own."""
+        long = np.isin(texts, list(table.pieces))
+        whole = batch_texts(table, texts[~long], self._batch_tokens, equal_lengths=self._equal_lengths)
+        return [*np.split(texts[long], long.sum()), *whole] if long.any() else list(whole)
+
+    def _run_group(self, shard: Shard, index: int, texts: NDArray[np.int64]) -> None:
+        stream, sets = self._content.streams[index], self._content.sets[index]
+        rows = stream.first_row[texts] - shard.start
+        text = int(texts[0])
+        if text not in stream.table.pieces:
+            batch = make_batch(stream.table, sets, texts, self._pad_id)
+            self._run_batch(shard, index, batch, rows, _dropout_seed(stream, text))
+            return
+        table = stream.table.pieces_of(text)
+        chosen = {name: mask[stream.table.span(text)] for name, mask in sets.items()}
+        parts = Pieces()
+        size = max(1, self._batch_tokens // int(table.lengths.max()))
+        everything = np.arange(len(table.lengths), dtype=np.int64)
+        bounds = range(0, len(everything), size)
+        if self._equal_lengths:  # all pieces but the last are of one length
+            bounds = range(len(everything))
+            size = 1
+        for start in bounds:
+            some = everything[start : start + size]
+            batch = make_batch(table, chosen, some, self._pad_id)
+            self._run_batch(parts, index, batch, some, _dropout_seed(stream, text, start))
+        counts = {name: count_tokens(table, mask) for name, mask in chosen.items()}
+        parts.pour(shard, index, int(rows[0]), counts)
 
     def _shrink(self, longest: int, size: int, error: BaseException) -> None:
         """Halve the budget after running out of memory, unless one text alone was too much."""
@@ -198,12 +222,18 @@ class Job:
         pad_id = getattr(self._backbone.model.config, "pad_token_id", None)
         return pad_id if isinstance(pad_id, int) and pad_id >= 0 else 0
 
-    def _run_batch(self, shard: Shard, index: int, batch: TokenBatch) -> None:
+    def _run_batch(
+        self,
+        shard: Shard | Pieces,
+        index: int,
+        batch: TokenBatch,
+        rows: NDArray[np.int64],
+        dropout_seed: int | None,
+    ) -> None:
         device = self._backbone.device
         masks = TokenMasks(
             **{name: torch.as_tensor(mask, device=device) for name, mask in batch.sets.items()}
         )
-        rows = self._content.streams[index].first_row[batch.texts] - shard.start
 
         def visit(layer: Layer, states: Tensor) -> None:
             for pooling in self._content.poolings:
@@ -217,12 +247,12 @@ class Job:
             torch.as_tensor(batch.real, device=device),
             self._layers,
             visit,
-            dropout_seed=_dropout_seed(self._content.streams[index], batch),
+            dropout_seed=dropout_seed,
         )
 
     def _visit_tokens(
         self,
-        shard: Shard,
+        shard: Shard | Pieces,
         rows: NDArray[np.int64],
         layer: Layer,
         states: Tensor,
@@ -238,8 +268,8 @@ class Job:
             shard.put_tokens(layer.name, rows, states, batch.real)
 
 
-def _dropout_seed(stream: Stream, batch: TokenBatch) -> int | None:
-    """One for every batch of a view, from its seed; ``None`` where there is no dropout."""
+def _dropout_seed(stream: Stream, *first: int) -> int | None:
+    """One for every batch of a view, from its seed and first text; ``None`` where there is no dropout."""
     if stream.dropout is None:
         return None
-    return int(np.random.SeedSequence([*stream.dropout, int(batch.texts[0])]).generate_state(1)[0])
+    return int(np.random.SeedSequence([*stream.dropout, *first]).generate_state(1)[0])

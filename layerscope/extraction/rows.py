@@ -26,6 +26,9 @@ def rows_frame(
     rows = np.arange(content.n_rows)
     first = np.where(stream.text_of >= 0, stream.spread(stream.first_row), rows)
     kept = content.token_counts("kept")
+    pieces = np.ones(len(stream.table.lengths), dtype=np.int64)
+    for text, lengths in stream.table.pieces.items():
+        pieces[text] = len(lengths)
     frame = pd.DataFrame(
         {
             "row": rows,
@@ -34,6 +37,7 @@ def rows_frame(
             "kept_tokens": kept,
             "sink_tokens": kept - content.token_counts("nosink"),
             "truncated": stream.spread(stream.table.truncated),
+            "pieces": stream.spread(pieces),
             "empty": corpus.rows["empty"].to_numpy(dtype=bool),
             "duplicate_of": pd.array(np.where(first != rows, first, -1), dtype="Int64"),
             "undefined": _undefined(content),

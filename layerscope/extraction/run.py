@@ -119,7 +119,8 @@ def extract(
         prompt_tokens: ``keep`` or ``drop`` the prompt's tokens in poolings and token metrics.
         chat_template: whether every text becomes the user's turn in the tokenizer's chat template, whose
             tokens are special tokens then.
-        on_truncate: ``warn`` counts and flags texts that are cut, ``error`` refuses them.
+        on_truncate: ``warn`` counts and flags texts that are cut, ``error`` refuses them, ``chunk`` runs them
+            in pieces, which are pooled by their number of tokens.
         deterministic: run texts of equal length only in one batch, so that nothing is ever padded.
         token_metrics: which metrics of token states to compute on the way; with the pooling
             ``prompt-vector``, those of the published recipe too.
@@ -180,6 +181,7 @@ def extract(
         "drop_first_token": drop_first_token,
         "prompt": [prompt, prompt_tokens, chat_template],
         "deterministic": deterministic,
+        "in_pieces": on_truncate == "chunk",
         "token_metrics": sorted(token_metrics),
         "keep_tokens": keep_tokens,
         "max_length": max_length,
@@ -202,7 +204,7 @@ def extract(
     backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
     chosen = backbone.layers(layers)
     check_dropout(view_plan, backbone)
-    streams = make_streams(corpus, view_plan, loaded, wrapping)
+    streams = make_streams(corpus, view_plan, loaded, wrapping, in_pieces=on_truncate == "chunk")
     if on_truncate == "error":
         refuse_cut_rows(streams[0].spread(streams[0].table.truncated), loaded.max_length)
     policy, poolings, sinks = _token_policy(

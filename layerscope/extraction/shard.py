@@ -64,6 +64,10 @@ class Shard:
         for position, row in enumerate(rows):
             self._tokens[layer][row] = values[position, real[position]]
 
+    def put_row_tokens(self, layer: str, row: int, values: NDArray[np.float32]) -> None:
+        """Keep the token states (t, d) of one row."""
+        self._tokens[layer][row] = values
+
     def copy_repeats(self, path: Path, starts: NDArray[np.int64]) -> None:
         """Fill the rows whose text occurred before, in this shard or in an earlier one on disk.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,24 +80,31 @@ def check_dropout(plan: ViewPlan | None, backbone: Backbone) -> None:
 
 
 def make_streams(
-    corpus: Corpus, view_plan: ViewPlan | None, loaded: LoadedModel, wrapping: Wrapping
+    corpus: Corpus, view_plan: ViewPlan | None, loaded: LoadedModel, wrapping: Wrapping, *, in_pieces: bool
 ) -> list[Stream]:
     """The corpus and its views, tokenized."""
     empty = corpus.rows["empty"].to_numpy(dtype=bool)
-    streams = [_make_stream("embeddings", corpus.texts, empty, loaded, wrapping)]
+    cut = partial(
+        tokenize, loaded.tokenizer, max_length=loaded.max_length, wrapping=wrapping, in_pieces=in_pieces
+    )
+    streams = [_make_stream("embeddings", corpus.texts, empty, loaded, cut)]
     if view_plan is not None:
         is_column = view_plan.kind == "column"
         column = corpus.rows["view_text"].tolist() if is_column else None
         blank = empty | corpus.rows["view_empty"].to_numpy(dtype=bool) if is_column else empty
         for number, (name, texts) in enumerate(view_plan.texts(corpus.texts, column).items()):
-            stream = _make_stream(f"views/{name}", texts, blank, loaded, wrapping)
+            stream = _make_stream(f"views/{name}", texts, blank, loaded, cut)
             dropout = (view_plan.seed, number) if view_plan.kind == "dropout" else None
             streams.append(replace(stream, dropout=dropout))
     return streams
 
 
 def _make_stream(
-    folder: str, texts: Sequence[str], empty: NDArray[np.bool_], loaded: LoadedModel, wrapping: Wrapping
+    folder: str,
+    texts: Sequence[str],
+    empty: NDArray[np.bool_],
+    loaded: LoadedModel,
+    cut: Callable[[list[str]], TokenTable],
 ) -> Stream:
     numbers: dict[str, int] = {}
     first_row = []
@@ -108,7 +116,7 @@ def _make_stream(
             numbers[text] = len(numbers)
             first_row.append(row)
         text_of[row] = numbers[text]
-    table = tokenize(loaded.tokenizer, list(numbers), loaded.max_length, wrapping)
+    table = cut(list(numbers))
     known = loaded.model.get_input_embeddings().weight.shape[0]
     if len(table.ids) and int(table.ids.max()) >= known:
         raise ModelError(
