@@ -223,6 +223,20 @@ def _encode(tokenizer: Any, texts: list[str], max_length: int | None, wrapping: 
     )
 
 
+def bos_eos_note(table: TokenTable, tokenizer: Any) -> tuple[str, ...]:
+    """How many tokens that begin or end a sequence a text got; none where the tokenizer has no such token."""
+    counts = []
+    for kind in ("bos", "eos"):
+        token = getattr(tokenizer, f"{kind}_token_id", None)
+        if token is None or not len(table.lengths):
+            continue
+        found = count_tokens(table, table.ids == token)
+        low, high = int(found.min()), int(found.max())
+        many = str(low) if low == high else f"{low} to {high}"
+        counts.append(f"{many} {kind.upper()} ({getattr(tokenizer, f'{kind}_token')})")
+    return (f"each text got {', '.join(counts)}",) if counts else ()
+
+
 def unknown_tokens_note(table: TokenTable, tokenizer: Any) -> tuple[str, ...]:
     """A note where the tokenizer does not know most of the texts; none where all is well."""
     ids = table.ids[~table.special]

@@ -12,6 +12,7 @@ from layerscope.tokens import (
     TokenTable,
     Wrapping,
     batch_texts,
+    bos_eos_note,
     count_tokens,
     make_batch,
     tokenize,
@@ -157,3 +158,11 @@ def test_pieces_keep_the_special_tokens_and_leave_nothing_out():
     assert not table.truncated.any()
     with pytest.raises(UsageError, match="--max-length is 2: 2 tokens stand around every text"):
         tokenize(tokenizer, [text], 2, in_pieces=True)
+
+
+def test_beginnings_and_ends_are_counted():
+    tokenizer = make_tokenizer()
+    table = tokenize(tokenizer, ["a b", "[SEP] a"], 9)
+    assert bos_eos_note(table, tokenizer) == ()
+    tokenizer.bos_token, tokenizer.eos_token = "[CLS]", "[SEP]"
+    assert bos_eos_note(table, tokenizer) == ("each text got 1 BOS ([CLS]), 1 to 2 EOS ([SEP])",)

@@ -324,6 +324,7 @@ def describe_cache(cache: LayerCache) -> Table:
         "token states": "stored" if manifest["identity"]["keep_tokens"] else "not stored",
         "sinks": describe_sinks(manifest["sinks"]) if manifest["sinks"] else "not looked for",
         "dtype": manifest["identity"]["dtype"],
+        "notes": "; ".join(manifest["corpus"].get("notes", [])) or "none",
         "size": human_bytes(size),
         "created": f"{manifest['created']} with "
         + ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),

@@ -41,6 +41,7 @@ from layerscope.tokens import (
     TokenPolicy,
     TokenTable,
     Wrapping,
+    bos_eos_note,
     unknown_tokens_note,
 )
 from layerscope.views import ViewKind
@@ -231,11 +232,16 @@ def extract(
         "max_length": loaded.max_length,
         "shard_bytes": SHARD_BYTES,
     }
+    notes = (
+        *corpus.notes,
+        *unknown_tokens_note(streams[0].table, loaded.tokenizer),
+        *bos_eos_note(streams[0].table, loaded.tokenizer),
+    )
     layout = {
         "identity": request | resolved,
         "request_sha256": json_sha256(request),
         "model": _describe_model(source.name, backbone),
-        "corpus": _describe_corpus(corpus),
+        "corpus": _describe_corpus(corpus, notes),
         "rows": corpus.n_texts,
         "layers": list(widths),
         "widths": widths,
@@ -247,7 +253,6 @@ def extract(
         "versions": versions(),
     }
     with CacheWriter(target, layout, overwrite=overwrite) as writer:
-        notes = (*corpus.notes, *unknown_tokens_note(streams[0].table, loaded.tokenizer))
         plan = job.plan(source.name, notes, loaded.max_length, sinks)
         plan = replace(plan, finished_shards=len(writer.finished))
         check_space(target, plan)
@@ -268,12 +273,12 @@ def _describe_model(name: str, backbone: Backbone) -> dict[str, Any]:
     }
 
 
-def _describe_corpus(corpus: Corpus) -> dict[str, Any]:
+def _describe_corpus(corpus: Corpus, notes: tuple[str, ...]) -> dict[str, Any]:
     return {
         "name": corpus.name,
         "sha256": corpus.sha256,
         "pairs": corpus.is_pairs,
-        "notes": list(corpus.notes),
+        "notes": list(notes),
     }
 
 

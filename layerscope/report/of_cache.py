@@ -89,10 +89,12 @@ def _provenance(cache: LayerCache, metrics: pd.DataFrame) -> dict[str, Any]:
         "model": f"{cache.model} ({model['class']}, {blocks}, {norm})",
         "model identity": ", ".join(f"{name} {value}" for name, value in identity["model"].items()),
         "corpus": f"{cache.corpus}, {count_of(cache.n_rows, 'text')}, "
-        f"sha256 {manifest['corpus']['sha256'][:16]}…",
+        f"sha256 {manifest['corpus']['sha256'][:16]}…"
+        + "".join(f"; {note}" for note in manifest["corpus"].get("notes", [])),
         "maximum length": count_of(identity["max_length"], "token"),
         "special tokens": identity["special_tokens"]
-        + (", first token dropped" if identity["drop_first_token"] else ""),
+        + (", first token dropped" if identity["drop_first_token"] else "")
+        + _wrapping(*identity.get("prompt", ("", "keep", False))),
         "weights": identity["dtype"],
         "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
         "extracted": manifest["created"],
@@ -101,6 +103,16 @@ def _provenance(cache: LayerCache, metrics: pd.DataFrame) -> dict[str, Any]:
     if manifest["sinks"] is not None:
         facts["sinks"] = manifest["sinks"]
     return facts
+
+
+def _wrapping(prompt: str, prompt_tokens: str, chat: bool) -> str:
+    """What stands around every text.
+
+    >>> _wrapping("query: ", "drop", chat=False)
+    ", after the prompt 'query: ' (tokens dropped)"
+    """
+    before = f", after the prompt {prompt!r} (tokens {'kept' if prompt_tokens == 'keep' else 'dropped'})"
+    return (before if prompt else "") + (", in the chat template" if chat else "")
 
 
 def _n_draws(metrics: pd.DataFrame) -> int:
