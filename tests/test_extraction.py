@@ -237,7 +237,7 @@ def test_texts_that_would_be_cut_can_be_an_error(tmp_path):
     assert extract(model, TEXTS, **options).rows["truncated"].sum() == 3
     with pytest.raises(CorpusError, match="row 2 and 2 more"):
         extract(model, TEXTS, on_truncate="error", **options)
-    with pytest.raises(UsageError, match="--on-truncate cut: choose warn or error or chunk"):
+    with pytest.raises(UsageError, match="--on-truncate cut: choose warn, error or chunk"):
         extract(model, TEXTS, on_truncate="cut", **options)
 
 

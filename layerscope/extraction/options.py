@@ -178,7 +178,8 @@ def check_choices(
         ("--on-truncate", on_truncate, OnTruncate),
     ):
         if value not in get_args(known):
-            raise UsageError(f"{flag} {value}: choose {' or '.join(get_args(known))}")
+            *others, last = get_args(known)
+            raise UsageError(f"{flag} {value}: choose {', '.join(others)} or {last}")
     if dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: choose {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     if part not in PARTS:
