@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -46,6 +47,7 @@ from layerscope.manifest import (
 )
 from layerscope.tensors import VERIFY, mark_of, pack, read_tensor
 
+_HOLDER = ".writer.tmp"
 _PARTS = ("embeddings", "views", "tokens", "token_metrics", "frames")
 
 
@@ -309,12 +311,16 @@ class CacheWriter:
         self._lock = _lock_folder(self.path)
         try:
             self._open()
+            _sign(self.path)
         except BaseException as error:
             self.__exit__(type(error))
             raise
         return self
 
     def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                (self.path / _HOLDER).unlink()
         if error is not None and self._is_new and not self._manifest["shards"]:
             self._withdraw()
         if self._lock is not None:
@@ -466,9 +472,22 @@ def _lock_folder(folder: Path) -> int | None:
     except BlockingIOError as error:
         os.close(descriptor)
         raise CacheError(
-            f"another process is writing to the cache {folder}: wait until it has finished"
+            f"{_holder(folder)} is writing to the cache {folder}: wait until it has finished, or stop it"
         ) from error
     return descriptor
+
+
+def _sign(folder: Path) -> None:
+    """Say who holds the lock; what a killed process leaves is removed with its temporary files."""
+    with contextlib.suppress(OSError):  # a courtesy, which a full disk may refuse
+        (folder / _HOLDER).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+
+
+def _holder(folder: Path) -> str:
+    try:
+        return (folder / _HOLDER).read_text(encoding="utf-8") or "another process"
+    except OSError:
+        return "another process"
 
 
 def _remove_temporaries(folder: Path) -> None:
