@@ -80,6 +80,11 @@ class Backbone:
         """Of the model's first parameter."""
         return next(self.model.parameters()).dtype
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weights are of a quantised type, which cannot be widened."""
+        return bool(getattr(self.model, "is_quantized", False))
+
     def layers(self, selection: str | Sequence[str | int]) -> list[Layer]:
         """The layers that ``selection`` asks for; see ``layerscope.layers.parse_layers``."""
         return parse_layers(selection, self.structure.n_blocks, self.structure.has_norm)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from layerscope.backbone import Backbone, in_eval_mode
-from layerscope.errors import ModelError, UsageError, count_of
+from layerscope.errors import ModelError, UsageError, count_of, named
 from layerscope.files import human_bytes
 from layerscope.metrics import Undefined
 from layerscope.metrics.first_token_norm_ratio import first_token_norm_ratio
@@ -194,7 +194,7 @@ class _Patient:
 
     def finite(self) -> Check:
         if self._broken:
-            return Check("finite", "fail", f"NaN or infinity at {_named(self._broken)}")
+            return Check("finite", "fail", f"NaN or infinity at {named(self._broken, most=4)}")
         return Check("finite", "pass", f"every state of {count_of(len(self._texts), 'text')} is finite")
 
     def constant(self) -> Check:
@@ -204,7 +204,7 @@ class _Patient:
             if name not in self._broken and len({one.mean(axis=0).tobytes() for one in states}) == 1
         ]
         if flat:
-            return Check("constant", "fail", f"all texts have the same states at {_named(flat)}")
+            return Check("constant", "fail", f"all texts have the same states at {named(flat, most=4)}")
         return Check("constant", "pass", "texts differ at every layer that is finite")
 
     def transformers(self) -> Check:
@@ -308,7 +308,7 @@ class _Patient:
         says = (
             f"its norm is up to {ratios[most]:.0f} times the median token's ({most}), above {RATIO:.0f} at "
         )
-        return Check("first token", "warn", f"{says}{_named(large)}: use mean-nosink")
+        return Check("first token", "warn", f"{says}{named(large, most=4)}: use mean-nosink")
 
     def outlier_dimensions(self) -> Check:
         shares = self._by_layer(lambda states: outlier_variance(np.concatenate([one[1:] for one in states])))
@@ -318,7 +318,7 @@ class _Patient:
             return Check("outlier dimensions", "warn", "not measured: no layer varies")
         says = f"one dimension holds up to {shares[most]:.0%} of the variance of tokens ({most})"
         if large:
-            return Check("outlier dimensions", "warn", f"{says}; more than half at {_named(large)}")
+            return Check("outlier dimensions", "warn", f"{says}; more than half at {named(large, most=4)}")
         return Check("outlier dimensions", "pass", says)
 
     def _by_layer(self, measure: Callable[[list[NDArray[np.float32]]], float]) -> dict[str, float]:
@@ -359,16 +359,6 @@ def _ratio(states: NDArray[np.float32]) -> float:
         return first_token_norm_ratio(states)
     except Undefined:
         return 1.0
-
-
-def _named(names: Sequence[str], most: int = 4) -> str:
-    """Some of the names, and how many there are.
-
-    >>> _named(["block.1", "block.2", "block.3"], most=2)
-    'block.1, block.2 and 1 more'
-    """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _tokens(tokens: Sequence[str]) -> str:

@@ -232,8 +232,9 @@ def load_model(
         base, own = without_head(model, part), copy.deepcopy(tokenizer)
     else:
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
-        loaded = _load_weights(source, dtype, _device(device), allow_pickle, options)
-        base = without_head(loaded, part).to(_device(device))
+        place = _device(device)
+        loaded = _load_weights(source, dtype, place, allow_pickle, options)
+        base = without_head(loaded, part).to(place)
         own = copy.deepcopy(tokenizer) if tokenizer is not None else _load_tokenizer(source, options)
     _check_vocabulary(source.name, base, own)
     limit = _length_limit(base, own, source.location)

@@ -50,9 +50,14 @@ class TokenTable:
         return slice(int(self.offsets[text]), int(self.offsets[text + 1]))
 
     @property
+    def _places(self) -> NDArray[np.int64]:
+        """Place of every token in its text, (Σtokens,)."""
+        return np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
+
+    @property
     def positions(self) -> NDArray[np.int64]:
         """Place of every token in its text, or in its piece, (Σtokens,)."""
-        found = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
+        found = self._places
         for text, lengths in self.pieces.items():
             found[self.span(text)] = np.concatenate([np.arange(length) for length in lengths])
         return found
@@ -71,9 +76,7 @@ class TokenTable:
         lengths = self.lengths.copy()
         for text, pieces in self.pieces.items():
             lengths[text] = pieces[0]
-        kept = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths) < np.repeat(
-            lengths, self.lengths
-        )
+        kept = self._places < np.repeat(lengths, self.lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         prompt = None if self.prompt is None else self.prompt[kept]
         return TokenTable(self.ids[kept], self.special[kept], offsets, self.truncated, prompt)
@@ -161,7 +164,7 @@ def tokenize(
             before = np.zeros_like(mask)
             if wrapped:
                 mask, before = _outside(found["offset_mapping"][at], mask, first, own, end)
-            order = np.arange(len(mask))
+            order: Any = slice(None)
             if is_long and in_pieces:
                 parts = _divide(mask, max_length)
                 pieces[start + position] = tuple(map(len, parts))
@@ -341,12 +344,13 @@ def batch_texts(
     budget is a group of its own. With ``equal_lengths`` no group needs padding.
     """
     lengths = table.lengths[texts]
-    ordered = texts[np.argsort(-lengths, kind="stable")]
+    order = np.argsort(-lengths, kind="stable")
+    ordered, lengths = texts[order], lengths[order]
     start = 0
     while start < len(ordered):
-        longest = int(table.lengths[ordered[start]])
-        size = max(1, token_budget // max(1, longest))
+        longest = int(lengths[start])
+        stop = start + max(1, token_budget // max(1, longest))
         if equal_lengths:
-            size = min(size, int(np.count_nonzero(table.lengths[ordered[start:]] == longest)))
-        yield ordered[start : start + size]
-        start += size
+            stop = min(stop, int(np.searchsorted(-lengths, -longest, side="right")))
+        yield ordered[start:stop]
+        start = stop

@@ -274,6 +274,23 @@ def test_long_texts_run_in_pieces_that_are_pooled_by_their_tokens(tmp_path, batc
     np.testing.assert_allclose(cache.layer("block.4")[:2], short.layer("block.4"), rtol=1e-4, atol=1e-5)
 
 
+def test_running_out_of_memory_on_pieces_halves_the_batch_too(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+    options = {"tokenizer": tokenizer, "max_length": 9, "on_truncate": "chunk", "pooling": "mean"}
+    expected = extract(model, TEXTS[2:3], path=tmp_path / "a", **options)
+    sizes = []
+
+    def refuse_large(_, args, kwargs):
+        sizes.append(kwargs["input_ids"].numel())
+        if sizes[-1] > 18:
+            raise torch.OutOfMemoryError("no more")
+
+    model.register_forward_pre_hook(refuse_large, with_kwargs=True)
+    cache = extract(model, TEXTS[2:3], path=tmp_path / "b", **options)
+    assert max(sizes) == 27
+    np.testing.assert_allclose(cache.layer("block.4"), expected.layer("block.4"), rtol=1e-4, atol=1e-5)
+
+
 def test_first_tokens_of_all_pieces_are_left_out_alike(tmp_path):
     model, tokenizer = make_model("bert"), make_tokenizer()
     cache = extract(

@@ -105,7 +105,7 @@ class Job:
                     listener.progress(done, total)
                     continue
                 shard = Shard(self._content, start, stop)
-                for index in range(len(self._content.streams)):
+                for index in self._indices:
                     for tokens in self._fill(shard, index):
                         done += tokens
                         listener.progress(done, total)
@@ -154,27 +154,36 @@ class Job:
         A model that gives many of them is broken, and every row of it would be run three times.
         """
         recovered: dict[int, str] = {}
-        model = self._backbone.model
-        ways: list[tuple[str, contextlib.AbstractContextManager[None]]] = [
-            ("alone", contextlib.nullcontext())
-        ]
-        if self._backbone.dtype in (torch.float16, torch.bfloat16) and not getattr(
-            model, "is_quantized", False
-        ):
-            ways.append(("float32", in_float32(model)))
-        for how, context in ways:
-            with context:
-                for index, stream in enumerate(self._content.streams):
-                    texts = stream.new_texts(shard.start, shard.stop)
-                    rows = stream.first_row[texts] - shard.start
-                    bad = shard.broken(index)[rows]
-                    if bad.sum() > max(_FEW_BROKEN, _SHARE_BROKEN * len(texts)):
-                        continue
-                    for text in texts[bad]:
+        for how in self._second_ways:
+            broken = [(index, texts) for index in self._indices if len(texts := self._broken(shard, index))]
+            if not broken:
+                break
+            with in_float32(self._backbone.model) if how == "float32" else contextlib.nullcontext():
+                for index, texts in broken:
+                    for text in texts:
                         self._run_group(shard, index, np.array([text]))
-                    mended = rows[bad][~shard.broken(index)[rows[bad]]]
-                    recovered |= {shard.start + int(row): how for row in mended}
+            for index, texts in broken:
+                mended = np.setdiff1d(texts, self._broken(shard, index))
+                rows = self._content.streams[index].first_row[mended]
+                recovered |= {int(row): how for row in rows}
         return recovered
+
+    @property
+    def _indices(self) -> range:
+        return range(len(self._content.streams))
+
+    @property
+    def _second_ways(self) -> list[str]:
+        """How a row that came out non-finite is run again; only half precision can be widened."""
+        half = self._backbone.dtype in (torch.float16, torch.bfloat16)
+        return ["alone", "float32"] if half and not self._backbone.is_quantized else ["alone"]
+
+    def _broken(self, shard: Shard, index: int) -> NDArray[np.int64]:
+        """Texts of one stream that came out non-finite; none where they are too many to be run again."""
+        stream = self._content.streams[index]
+        texts = stream.new_texts(shard.start, shard.stop)
+        found = texts[shard.broken(index)[stream.first_row[texts] - shard.start]]
+        return found[:0] if len(found) > max(_FEW_BROKEN, _SHARE_BROKEN * len(texts)) else found
 
     def _groups(self, table: TokenTable, texts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """What is run together; a text in pieces is a group of its own."""
@@ -193,21 +202,15 @@ class Job:
         table = stream.table.pieces_of(text)
         chosen = {name: mask[stream.table.span(text)] for name, mask in sets.items()}
         parts = Pieces()
-        size = max(1, self._batch_tokens // int(table.lengths.max()))
-        everything = np.arange(len(table.lengths), dtype=np.int64)
-        bounds = range(0, len(everything), size)
-        if self._equal_lengths:  # all pieces but the last are of one length
-            bounds = range(len(everything))
-            size = 1
-        for start in bounds:
-            some = everything[start : start + size]
-            batch = make_batch(table, chosen, some, self._pad_id)
-            self._run_batch(parts, index, batch, some, _dropout_seed(stream, text, start))
+        for some in self._groups(table, np.arange(len(table.lengths), dtype=np.int64)):
+            batch = make_batch(table, chosen, some, self._pad_id)  # in order: only the last one is shorter
+            self._run_batch(parts, index, batch, some, _dropout_seed(stream, text, int(some[0])))
         counts = {name: count_tokens(table, mask) for name, mask in chosen.items()}
         parts.pour(shard, index, int(rows[0]), counts)
 
-    def _shrink(self, longest: int, size: int, error: BaseException) -> None:
-        """Halve the budget after running out of memory, unless one text alone was too much."""
+    def _shrink(self, longest: int, count: int, error: BaseException) -> None:
+        """Halve the budget after running out of memory, unless one text (or piece) alone was too much."""
+        size = min(count, max(1, self._batch_tokens // longest))
         if size == 1:
             raise ModelError(
                 f"a text of {longest} tokens does not fit in memory: set --max-length lower"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,19 +159,23 @@ class Shard:
     def broken(self, index: int) -> NDArray[np.bool_]:
         """Which rows of a stream have a value that is not finite though they have tokens, (rows,)."""
         found = np.zeros(self.stop - self.start, dtype=bool)
-        for name, values in self._pooled[index].items():
-            defined = self._content.defined(name.split("/", 1)[0], index)[self.start : self.stop]
-            found |= defined & ~np.isfinite(values).all(axis=1)
+        for _, rows in self._broken_by_layer(index):
+            found[rows] = True
         return found
+
+    def _broken_by_layer(self, index: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """Of every pooling and layer of a stream, the layer and its rows that are not finite."""
+        for name, values in self._pooled[index].items():
+            pooling, layer = name.split("/", 1)
+            defined = self._content.defined(pooling, index)[self.start : self.stop]
+            yield layer, np.flatnonzero(defined & ~np.isfinite(values).all(axis=1))
 
     def nonfinite(self) -> dict[int, list[str]]:
         """By row, the layers (of a view: view/layer) with a value that is not finite though it has tokens."""
         found: dict[int, list[str]] = {}
         for index, stream in enumerate(self._content.streams):
-            for name, values in self._pooled[index].items():
-                pooling, layer = name.split("/", 1)
-                defined = self._content.defined(pooling, index)[self.start : self.stop]
-                for row in np.flatnonzero(defined & ~np.isfinite(values).all(axis=1)):
+            for layer, rows in self._broken_by_layer(index):
+                for row in rows:
                     layers = found.setdefault(self.start + int(row), [])
                     if stream.prefix + layer not in layers:
                         layers.append(stream.prefix + layer)
