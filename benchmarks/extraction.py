@@ -12,13 +12,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from safetensors.torch import save_file
+from timing import in_turn, ratio, seconds
 
 from layerscope.cache import CacheWriter
 from layerscope.extraction import extract
@@ -52,24 +52,14 @@ def news(count: int) -> list[str]:
     return corpus.read_text("utf-8").splitlines()[:count]
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Wall-clock seconds of one call."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def in_turn(title: str, runs: dict[str, Callable[[], object]], rounds: int) -> None:
-    """Time the runs round by round; print median seconds and ratios to the first and the second of them."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            times[name].append(seconds(run))
+def show(title: str, runs: dict[str, Callable[[], object]], rounds: int) -> None:
+    """Median seconds of the runs in turn, and ratios to the first and the second of them."""
+    times = in_turn(runs, rounds)
     peer, full = list(times.values())[:2]
     print(f"{title}; median seconds, and ratios round by round to the first and to the second line")
     for name, taken in times.items():
-        ratios = [statistics.median(a / b for a, b in zip(taken, base, strict=True)) for base in (peer, full)]
-        print(f"  {name:40s} {statistics.median(taken):7.2f} s   x {ratios[0]:.2f}   x {ratios[1]:.2f}")
+        ratios = f"x {ratio(taken, peer):.2f}   x {ratio(taken, full):.2f}"
+        print(f"  {name:40s} {statistics.median(taken):7.2f} s   {ratios}")
 
 
 def cached(model: Any, corpus: list[str], **options: Any) -> Callable[[], object]:
@@ -96,7 +86,7 @@ def encoder(texts: int, rounds: int) -> None:
         "half of the texts repeated": cached(folder, repeated, token_metrics=()),
         "all layers, poolings and token metrics": cached(folder, corpus),
     }
-    in_turn(f"MiniLM, {len(corpus)} texts", runs, rounds)
+    show(f"MiniLM, {len(corpus)} texts", runs, rounds)
 
 
 def decoder(texts: int, rounds: int) -> None:
@@ -123,7 +113,7 @@ def decoder(texts: int, rounds: int) -> None:
             "all layers, three poolings": cached(model, corpus, **options),
             "half depth": cached(model, corpus, layers=":16", **options),
         }
-        in_turn(f"SmolLM2-135M, {len(corpus)} texts of {SMOLLM2_LENGTH} tokens at most", runs, rounds)
+        show(f"SmolLM2-135M, {len(corpus)} texts of {SMOLLM2_LENGTH} tokens at most", runs, rounds)
 
 
 def memory(texts: int, rounds: int) -> None:

@@ -12,13 +12,13 @@ import importlib.util
 import resource
 import statistics
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from timing import in_turn, ratio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the slow references are in tests/
 
@@ -37,28 +37,10 @@ LAYERS, N, D = 13, 1000, 768
 _REST = 0.5  # seconds for the threads of the run before to stop spinning
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Wall-clock seconds of one call."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def in_turn(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every run, round by round, so that a slow moment hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            time.sleep(_REST)
-            times[name].append(seconds(run))
-    return times
-
-
 def show(times: dict[str, list[float]], base: str) -> None:
     """Median seconds, and the median of the ratios to ``base`` of the same round."""
     for name, taken in times.items():
-        ratio = statistics.median(one / other for one, other in zip(taken, times[base], strict=True))
-        print(f"  {name:58s} {statistics.median(taken):9.3f} s   x {ratio:.2f}")
+        print(f"  {name:58s} {statistics.median(taken):9.3f} s   x {ratio(taken, times[base]):.2f}")
 
 
 def embeddings(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -105,7 +87,7 @@ def spectral(rounds: int) -> None:
     print(
         f"spectral metrics ({', '.join(spec.name for spec in specs)}), {LAYERS} layers x {N} x {D}, float64"
     )
-    show(in_turn(runs, rounds), "one eigenvalue pass per layer")
+    show(in_turn(runs, rounds, _REST), "one eigenvalue pass per layer")
 
 
 def lidar(rounds: int) -> None:
@@ -125,7 +107,7 @@ def lidar(rounds: int) -> None:
         runs["peer: reptrix"] = lambda: peer.get_lidar(tensor, N, views)
     loop = f"loop of outer products ({counted} samples timed, x {N // counted})"
     runs[loop] = lambda: scatter(list(few))
-    times = in_turn(runs, rounds)
+    times = in_turn(runs, rounds, _REST)
     times[loop] = [taken * N / counted for taken in times[loop]]
     print(f"LiDAR, {N} samples x {views} views x {D}")
     show(times, "LiDAR")
@@ -171,7 +153,7 @@ def prompts(rounds: int) -> None:
         }
         label = f"loop, one prompt at a time ({len(few)} timed, x {N // len(few)})"
         runs[label] = lambda loop=loop: [loop(each.tolist()) for each in few]
-        times = in_turn(runs, rounds)
+        times = in_turn(runs, rounds, _REST)
         times[label] = [taken * N / len(few) for taken in times[label]]
         show(times, f"{name}, batches of 50")
 
@@ -192,7 +174,7 @@ def uniformity(rounds: int) -> None:
         "uniformity": lambda: get_metric("uniformity").function(Z),
     }
     print(f"uniformity, {n} x 384")
-    show(in_turn(runs, rounds), "limit: the matrix products alone")
+    show(in_turn(runs, rounds, _REST), "limit: the matrix products alone")
     tracemalloc.start()
     get_metric("uniformity").function(Z)
     peak = tracemalloc.get_traced_memory()[1]
@@ -224,7 +206,7 @@ def cka(rounds: int) -> None:
         tensors = [torch.from_numpy(np.stack(parts)) for parts in batches]
         runs["peer: pytorch-cka"] = lambda: [cka_from_features(parts, parts) for parts in tensors]
     print(f"CKA, {LAYERS} layers x {N} x {D} in batches of {batch}")
-    show(in_turn(runs, rounds), "CKA of all pairs of layers")
+    show(in_turn(runs, rounds, _REST), "CKA of all pairs of layers")
 
 
 def intrinsic_dimension(rounds: int) -> None:
@@ -240,7 +222,7 @@ def intrinsic_dimension(rounds: int) -> None:
         "limit: the matrix product of the distances": lambda: Z @ Z.T,
     }
     print(f"intrinsic dimension, 1024 x {D}")
-    show(in_turn(runs, rounds), "TwoNN")
+    show(in_turn(runs, rounds, _REST), "TwoNN")
 
 
 PARTS = {
