@@ -38,6 +38,35 @@ def _after_interruption(command: str | None) -> str:
     return "nothing was written; run the same command again"
 
 
+# How a model is loaded and read; the same for every command that runs one.
+Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.", metavar="NAME")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …", metavar="NAME")]
+Blocks = Annotated[
+    str | None,
+    typer.Option(
+        help="Module path of the block list, where it is not found.", metavar="PATH", show_default=False
+    ),
+]
+FinalNorm = Annotated[
+    str | None,
+    typer.Option(
+        help="Module path of the final norm, or none, where it is not found.",
+        metavar="PATH",
+        show_default=False,
+    ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(help="Branch, tag or commit of a model on the hub.", metavar="NAME", show_default=False),
+]
+AllowPickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="Also load weights that are not safetensors or GGUF.")
+]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+]
+Part = Annotated[str, typer.Option(help="Of an encoder-decoder: encoder or decoder.", metavar="WORD")]
+
 app = typer.Typer(
     name="layerscope",
     cls=_Commands,
@@ -219,36 +248,15 @@ def extract(
             help="Cut texts at N tokens, below the model's own limit.", min=1, metavar="N", show_default=False
         ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.", metavar="NAME")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …", metavar="NAME")] = "auto",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
     batch_tokens: Annotated[int, typer.Option(help="Padded tokens per batch.", min=1, metavar="N")] = 4096,
-    blocks: Annotated[
-        str | None,
-        typer.Option(
-            help="Module path of the block list, where it is not found.", metavar="PATH", show_default=False
-        ),
-    ] = None,
-    final_norm: Annotated[
-        str | None,
-        typer.Option(
-            help="Module path of the final norm, or none, where it is not found.",
-            metavar="PATH",
-            show_default=False,
-        ),
-    ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="Branch, tag or commit of a model on the hub.", metavar="NAME", show_default=False),
-    ] = None,
-    allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Also load weights that are not safetensors or GGUF.")
-    ] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-    ] = False,
-    part: Annotated[
-        str, typer.Option(help="Of an encoder-decoder: encoder or decoder.", metavar="WORD")
-    ] = "encoder",
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    revision: Revision = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    part: Part = "encoder",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a cache that holds another extraction.")
     ] = False,
@@ -323,35 +331,14 @@ def doctor(
         int | None,
         typer.Option(help="Cut texts at N tokens.", min=1, metavar="N", show_default=False),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.", metavar="NAME")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …", metavar="NAME")] = "auto",
-    blocks: Annotated[
-        str | None,
-        typer.Option(
-            help="Module path of the block list, where it is not found.", metavar="PATH", show_default=False
-        ),
-    ] = None,
-    final_norm: Annotated[
-        str | None,
-        typer.Option(
-            help="Module path of the final norm, or none, where it is not found.",
-            metavar="PATH",
-            show_default=False,
-        ),
-    ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="Branch, tag or commit of a model on the hub.", metavar="NAME", show_default=False),
-    ] = None,
-    allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Also load weights that are not safetensors or GGUF.")
-    ] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-    ] = False,
-    part: Annotated[
-        str, typer.Option(help="Of an encoder-decoder: encoder or decoder.", metavar="WORD")
-    ] = "encoder",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    revision: Revision = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    part: Part = "encoder",
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Run a few texts through a model: pass, warn or fail for each thing that can go wrong with its layers.
