@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import ModelError, UsageError
+from layerscope.errors import ModelError, UsageError, first_line
 from layerscope.layers import Layer, parse_layers
 
 Visit = Callable[[Layer, Tensor], None]
@@ -391,10 +391,10 @@ def _probe_forward(model: nn.Module, handles: list[Any]) -> None:
             "take --device cpu, or --dtype bfloat16"
         ) from error
     except Exception as error:  # models raise whatever they like
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"{type(model).__name__} cannot run {_PROBE[0]} texts of {_PROBE[1]} tokens "
-            f"({type(error).__name__}: {reason}): it is of no kind that layerscope knows how to call"
+            f"({type(error).__name__}: {first_line(error)}): "
+            "it is of no kind that layerscope knows how to call"
         ) from error
     finally:
         for handle in handles:

@@ -49,6 +49,15 @@ def named(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(different[:most]) + more
 
 
+def first_line(error: BaseException) -> str:
+    r"""The first line of what an error says, or its type where it says nothing.
+
+    >>> first_line(ValueError("bad shape\nmore")), first_line(KeyError())
+    ('bad shape', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The names of ``known`` as one phrase, with the one most like ``name`` before it.
 

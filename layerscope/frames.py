@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.errors import FrameError, UsageError, named
+from layerscope.errors import FrameError, UsageError, first_line, named
 from layerscope.files import make_folder, write_atomic
 from layerscope.layers import as_layer_order
 
@@ -154,7 +154,7 @@ def read_frame(path: str | Path, kind: str) -> pd.DataFrame:
     try:
         frame = pd.read_csv(source) if source.suffix == ".csv" else pd.read_parquet(source)
     except (ValueError, OSError) as error:
-        raise FrameError(f"{source} is not a readable table: {_first_line(error)}") from error
+        raise FrameError(f"{source} is not a readable table: {first_line(error)}") from error
     missing = [column for column in _REQUIRED[kind] if column not in frame.columns]
     if missing:
         raise FrameError(
@@ -233,10 +233,6 @@ def check_same_model(metrics: pd.DataFrame, scores: pd.DataFrame) -> None:
                 f"the scores are of the model {named(sorted(theirs))}, the metrics of {named(sorted(ours))}: "
                 "give scores of the same model"
             )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 _HOW = {

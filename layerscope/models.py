@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerscope.decoders import decoder_of
-from layerscope.errors import ModelError, UsageError, count_of
+from layerscope.errors import ModelError, UsageError, count_of, first_line
 from layerscope.files import file_sha256, json_sha256
 
 DType = Literal["auto", "float32", "bfloat16"]
@@ -341,7 +341,7 @@ def _load_tokenizer(source: ModelSource, options: dict[str, Any]) -> Any:
             return AutoTokenizer.from_pretrained(source.location, **options)
         except Exception as error:  # loaders raise whatever their formats raise
             raise ModelError(
-                f"cannot load a tokenizer from {source.location} ({_first_line(error)}): {_OWN_TOKENIZER}"
+                f"cannot load a tokenizer from {source.location} ({_reason(error)}): {_OWN_TOKENIZER}"
             ) from error
 
 
@@ -398,12 +398,13 @@ def _hub_errors(name: str) -> Iterator[None]:
                 "read it, and give --trust-remote-code if you trust it"
             ) from error
         if Path(name).exists():
-            raise ModelError(f"cannot load the model in {name}: {_first_line(error)}") from error
+            raise ModelError(f"cannot load the model in {name}: {_reason(error)}") from error
         raise ModelError(
             f"cannot load '{name}': it is no local folder, and the Hugging Face hub was tried in vain "
-            f"({_first_line(error)}); check the id and the network, or give the path of a model folder"
+            f"({_reason(error)}); check the id and the network, or give the path of a model folder"
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".: ")
+def _reason(error: BaseException) -> str:
+    """What a loader says, without its closing mark."""
+    return first_line(error).rstrip(".: ")
