@@ -186,6 +186,7 @@ def tokenize(
 def _divide(special: NDArray[np.bool_], most: int) -> list[NDArray[np.int64]]:
     """Places of the tokens of each piece: what stands before and after the text around each part of it."""
     own = np.flatnonzero(~special)
+    own = own if own.size else np.arange(len(special))  # nothing but special tokens
     before, after = np.arange(own[0]), np.arange(own[-1] + 1, len(special))
     inner = np.arange(own[0], own[-1] + 1)
     room = most - len(before) - len(after)

@@ -11,6 +11,7 @@ from layerscope.tokens import (
     TokenPolicy,
     TokenTable,
     Wrapping,
+    _divide,
     batch_texts,
     bos_eos_note,
     count_tokens,
@@ -158,6 +159,10 @@ def test_pieces_keep_the_special_tokens_and_leave_nothing_out():
     assert not table.truncated.any()
     with pytest.raises(UsageError, match="--max-length is 2: 2 tokens stand around every text"):
         tokenize(tokenizer, [text], 2, in_pieces=True)
+
+
+def test_a_text_of_special_tokens_alone_is_divided_too():
+    assert [part.tolist() for part in _divide(np.ones(5, dtype=bool), 2)] == [[0, 1], [2, 3], [4]]
 
 
 def test_beginnings_and_ends_are_counted():
