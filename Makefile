@@ -23,7 +23,7 @@ format:  ## put the code in order
 	$(PYTHON) -m ruff check --fix .
 
 bench:  ## speed as ratios against peers in the same run
-	$(PYTHON) benchmarks/extraction.py
+	$(PYTHON) benchmarks/extract.py
 	$(PYTHON) benchmarks/metrics.py
 
 build:  ## wheel and source archive in dist/

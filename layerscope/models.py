@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging as python_logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -182,15 +183,19 @@ def _object_source(model: Any) -> ModelSource:
         raise UsageError(
             f"a model must be a hub id, a folder or a loaded transformers model, not {type(model).__name__}"
         )
-    digest = hashlib.sha256(json.dumps(model.config.to_dict(), sort_keys=True, default=str).encode())
-    for key, tensor in sorted(model.state_dict().items()):
-        import torch
-
-        flat = tensor.detach().cpu().contiguous().view(-1)
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
+    settings = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
+    with ThreadPoolExecutor() as pool:  # hashing leaves the interpreter's lock to others
+        weights = list(pool.map(_weight_identity, *zip(*sorted(model.state_dict().items()), strict=True)))
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
-    return ModelSource(Path(name).name, {"kind": "object", "content": digest.hexdigest()})
+    return ModelSource(Path(name).name, {"kind": "object", "content": json_sha256([settings, weights])})
+
+
+def _weight_identity(name: str, weight: Any) -> list[str]:
+    import torch
+
+    flat = weight.detach().cpu().contiguous().view(-1)
+    content = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+    return [name, str(weight.dtype), str(tuple(weight.shape)), hashlib.sha256(content).hexdigest()]
 
 
 def load_model(

