@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from layerscope.corpus import Corpus, read_corpus
     from layerscope.errors import LayerscopeError
     from layerscope.evaluate.sts import evaluate_sts
-    from layerscope.extraction import extract
+    from layerscope.extraction import extract, repair
     from layerscope.frames import read_frame, write_frame
     from layerscope.metrics import METRICS, MetricSpec
     from layerscope.report import write_report
@@ -36,6 +36,7 @@ _HOMES = {
     "pick_layers": "layerscope.select",
     "read_corpus": "layerscope.corpus",
     "read_frame": "layerscope.frames",
+    "repair": "layerscope.extraction",
     "with_costs": "layerscope.select",
     "write_frame": "layerscope.frames",
     "write_report": "layerscope.report",
@@ -56,6 +57,7 @@ __all__ = [
     "pick_layers",
     "read_corpus",
     "read_frame",
+    "repair",
     "with_costs",
     "write_frame",
     "write_report",

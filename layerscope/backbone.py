@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import ModelError, UsageError, first_line
+from layerscope.errors import LayerscopeError, ModelError, UsageError, count_of, first_line
 from layerscope.layers import Layer, parse_layers
 
 Visit = Callable[[Layer, Tensor], None]
@@ -120,10 +120,24 @@ class Backbone:
         with torch.inference_mode(), in_eval_mode(self.model), watcher.hooked(self._blocks):
             arguments = _forward_arguments(self.model, input_ids, mask)
             with _dropping(self.model, dropout_seed), contextlib.suppress(_LastLayerReached):
-                self.model(**arguments)
+                self._forward(arguments)
         if watcher.missing:
             names = ", ".join(layer.name for layer in watcher.missing)
             raise ModelError(f"the forward pass ended without reaching the layer(s) {names}")
+
+    def _forward(self, arguments: dict[str, Any]) -> None:
+        """One forward pass; what a model raises becomes one line, save for running out of memory."""
+        try:
+            self.model(**arguments)
+        except (LayerscopeError, _LastLayerReached, torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:  # models raise whatever they like
+            texts, tokens = arguments["input_ids"].shape
+            raise ModelError(
+                f"{type(self.model).__name__} failed on a batch of {count_of(texts, 'text')} of up to "
+                f"{count_of(tokens, 'token')} ({type(error).__name__}: {first_line(error)}): "
+                "try --max-length, or --deterministic where it cannot take padding"
+            ) from error
 
 
 class _Watcher:

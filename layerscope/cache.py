@@ -283,13 +283,22 @@ class CacheWriter:
         path: the folder, which may not exist yet.
         layout: what the manifest says besides the shard table: identity, model, layers …
         overwrite: replace a cache that holds another extraction.
+        adds_to: identity of a smaller extraction in the folder, whose shards are to be completed.
 
     Raises:
         CacheError: the folder holds something else, or another process is writing to it.
     """
 
-    def __init__(self, path: Path, layout: dict[str, Any], *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        layout: dict[str, Any],
+        *,
+        overwrite: bool = False,
+        adds_to: dict[str, Any] | None = None,
+    ) -> None:
         self.path = path
+        self._adds_to = None if adds_to is None else json_sha256(adds_to)
         self._manifest = {
             **layout,
             "format": FORMAT,
@@ -299,11 +308,14 @@ class CacheWriter:
             "layout_sha256": json_sha256(layout),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "shards": [],
+            "held": [],
         }
         self._overwrite = overwrite
         self._lock: int | None = None
         self._is_new = False
         self._made_folder = False
+        self._outdates_frames = False
+        self._waits = False
 
     def __enter__(self) -> CacheWriter:
         self._made_folder = not self.path.exists()
@@ -349,6 +361,12 @@ class CacheWriter:
             self._manifest["created"] = old["created"]
             whole = {int(shard["number"]): shard for shard in old["shards"] if self._is_whole(shard)}
             self._manifest["shards"] = [whole[number] for number in sorted(whole)]
+            self._manifest["held"] = old.get("held", [])
+        elif old["identity_sha256"] == self._adds_to:
+            self._manifest["held"] = [*old["shards"], *old.get("held", ())]
+            self._outdates_frames = old["corpus"]["sha256"] != self._manifest["corpus"]["sha256"]
+            self._waits = True
+            return  # what is there stays as it is until the first shard of more is written
         elif self._overwrite:
             _remove_parts(self.path)
         else:
@@ -377,6 +395,24 @@ class CacheWriter:
         if any(checksum_problems(self.path, file, sha256) for file, sha256 in shard["files"].items()):
             return False
         return not shard_problems(self.path, self._manifest, shard)
+
+    def held(self, number: int) -> dict[str, Any] | None:
+        """What the table says of a shard of the smaller extraction; ``None`` where it is not whole."""
+        for shard in self._manifest["held"]:
+            if shard["number"] == number:
+                broken = (
+                    checksum_problems(self.path, file, sha256) for file, sha256 in shard["files"].items()
+                )
+                return None if any(broken) else dict(shard)
+        return None
+
+    @property
+    def bytes_there(self) -> int:
+        """Size of the shards that need not be written, or are to be completed."""
+        files = {
+            file for key in ("shards", "held") for shard in self._manifest[key] for file in shard["files"]
+        }
+        return sum((self.path / file).stat().st_size for file in files if (self.path / file).is_file())
 
     @property
     def finished(self) -> set[int]:
@@ -422,6 +458,7 @@ class CacheWriter:
             nonfinite: by row number, the layers with a value that is not finite.
             recovered: by row number, how a row that was not finite became so: ``alone`` or ``float32``.
         """
+        self._begin()
         files = {}
         for folder, named in tensors.items():
             target = self.path / folder / shard_file(folder, number)
@@ -445,10 +482,20 @@ class CacheWriter:
         self._manifest["shards"] = sorted(
             [*self._manifest["shards"], entry], key=lambda shard: shard["number"]
         )
+        self._manifest["held"] = [shard for shard in self._manifest["held"] if shard["number"] != number]
         write_json(self.path / MANIFEST, self._manifest)
+
+    def _begin(self) -> None:
+        """Say that the folder is being added to, before its first file is replaced."""
+        if self._waits:
+            write_json(self.path / MANIFEST, self._manifest)
+            self._waits = False
+        if self._outdates_frames:
+            shutil.rmtree(self.path / "frames", ignore_errors=True)
 
     def finish(self, rows: pd.DataFrame) -> None:
         """Write ``rows.parquet`` and mark the cache complete."""
+        del self._manifest["held"]
         target = self.path / ROWS
         write_atomic(target, lambda temporary: rows.to_parquet(temporary, index=False))
         self._manifest |= {"status": "complete", "rows_sha256": file_sha256(target)}

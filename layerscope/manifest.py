@@ -17,7 +17,8 @@ FORMAT = "layerscope-cache"
 MANIFEST = "manifest.json"
 # What CacheWriter adds to the layout that it is given.
 OWN_KEYS = (
-    "format", "schema", "status", "identity_sha256", "layout_sha256", "created", "shards", "rows_sha256",
+    "format", "schema", "status", "identity_sha256", "layout_sha256", "created", "shards", "held",
+    "rows_sha256",
 )  # fmt: skip
 
 _TEXT_OR_NONE = (str, type(None))
@@ -26,7 +27,8 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "created": str,
     "identity": dict,
     "identity_sha256": str,
-    "request_sha256": str,
+    "request": dict,
+    "made_of": dict,
     "rows": int,
     "layers": list,
     "widths": dict,
@@ -103,7 +105,7 @@ def _key_problems(manifest: dict[str, Any]) -> Iterable[str]:
             return
     if manifest["status"] == "complete" and not _is(manifest.get("rows_sha256"), str):
         yield "it lacks 'rows_sha256'"
-    for at, shard in enumerate(manifest["shards"]):
+    for at, shard in enumerate([*manifest["shards"], *manifest.get("held", ())]):
         for key, kind in _SHARD_KEYS.items():
             if not isinstance(shard, dict) or not _is(shard.get(key), kind):
                 yield f"shard {at} of its table lacks '{key}'"

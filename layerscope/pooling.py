@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.errors import UsageError, nearest
@@ -29,6 +31,10 @@ class TokenMasks:
     kept: Tensor
     nosink: Tensor
     cls: Tensor
+
+    def take(self, rows: NDArray[np.int64]) -> TokenMasks:
+        """Those of some texts of the batch."""
+        return TokenMasks(self.kept[rows], self.nosink[rows], self.cls[rows])
 
 
 def mean(states: Tensor, mask: Tensor) -> Tensor:

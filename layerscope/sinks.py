@@ -51,6 +51,12 @@ class SinkReport:
             "explained": round(self.explained, 4),
         }
 
+    @classmethod
+    def of_dict(cls, found: dict[str, Any]) -> SinkReport:
+        """From the manifest."""
+        rule = SinkRule(tuple(found["positions"]), tuple(found["token_ids"]))
+        return cls(rule, found["pilot_texts"], found["largest_ratio"], found["explained"])
+
 
 def find_sinks(
     backbone: Any,

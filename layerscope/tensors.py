@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from layerscope.errors import CacheError
 
-VERIFY = "run 'layerscope verify' on the cache, then the same extract command to mend it"
+VERIFY = "run 'layerscope verify' on the cache, then 'layerscope repair' to mend it"
 _DTYPES: dict[str, Any] = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "BOOL": np.bool_}
 _MARK = "layerscope"
 

@@ -62,6 +62,19 @@ class TokenTable:
             found[self.span(text)] = np.concatenate([np.arange(length) for length in lengths])
         return found
 
+    def places(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the tokens of the texts with the given numbers stand in the flat arrays."""
+        return np.concatenate([np.empty(0, np.int64), *(np.arange(*self.offsets[t : t + 2]) for t in texts)])
+
+    def take(self, texts: NDArray[np.int64]) -> TokenTable:
+        """The texts with the given numbers as a table of their own, which does not say what is a prompt."""
+        places = self.places(texts)
+        offsets = np.concatenate([[0], np.cumsum(self.lengths[texts])]).astype(np.int64)
+        pieces = {new: self.pieces[int(old)] for new, old in enumerate(texts) if int(old) in self.pieces}
+        return TokenTable(
+            self.ids[places], self.special[places], offsets, self.truncated[texts], pieces=pieces
+        )
+
     def pieces_of(self, text: int) -> TokenTable:
         """The pieces of one text as a table of their own."""
         span = self.span(text)
@@ -80,6 +93,23 @@ class TokenTable:
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         prompt = None if self.prompt is None else self.prompt[kept]
         return TokenTable(self.ids[kept], self.special[kept], offsets, self.truncated, prompt)
+
+
+def join_tables(tables: Sequence[TokenTable]) -> TokenTable:
+    """The texts of one or several tables in one, which does not say what is a prompt."""
+    lengths = np.concatenate([table.lengths for table in tables])
+    pieces: dict[int, tuple[int, ...]] = {}
+    before = 0
+    for table in tables:
+        pieces |= {before + text: parts for text, parts in table.pieces.items()}
+        before += len(table.lengths)
+    return TokenTable(
+        np.concatenate([table.ids for table in tables]),
+        np.concatenate([table.special for table in tables]),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([table.truncated for table in tables]),
+        pieces=pieces,
+    )
 
 
 @dataclass(frozen=True)
@@ -326,7 +356,7 @@ def make_batch(
     """Right-pad the texts with the given numbers into one batch."""
     lengths = table.lengths[texts]
     real = np.arange(int(lengths.max())) < lengths[:, None]
-    flat = np.concatenate([np.arange(table.offsets[text], table.offsets[text + 1]) for text in texts])
+    flat = table.places(texts)
     ids = np.full(real.shape, pad_id, dtype=np.int32)
     ids[real] = table.ids[flat]
     padded = {}
@@ -337,21 +367,44 @@ def make_batch(
 
 
 def batch_texts(
-    table: TokenTable, texts: NDArray[np.int64], token_budget: int, *, equal_lengths: bool = False
+    table: TokenTable,
+    texts: NDArray[np.int64],
+    token_budget: int,
+    *,
+    equal_lengths: bool = False,
+    together: NDArray[np.int64] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
     """Split ``texts`` into groups of near-equal length whose padded size fits ``token_budget``.
 
     Longest first, so that a batch too large for the memory shows at once. A text longer than the
-    budget is a group of its own. With ``equal_lengths`` no group needs padding.
+    budget is a group of its own.
+
+    Args:
+        table: of the texts.
+        texts: (n,) their numbers.
+        token_budget: padded tokens of a group.
+        equal_lengths: no group needs padding.
+        together: (n,) texts with the same number, as the views of one text, share a group where the budget
+            and ``equal_lengths`` allow.
     """
     lengths = table.lengths[texts]
-    order = np.argsort(-lengths, kind="stable")
-    ordered, lengths = texts[order], lengths[order]
+    kin = (
+        np.arange(len(texts))
+        if together is None or equal_lengths
+        else np.unique(together, return_inverse=True)[1]
+    )
+    longest_of = np.zeros(len(texts), dtype=np.int64)
+    np.maximum.at(longest_of, kin, lengths)
+    order = np.lexsort((kin, -longest_of[kin]))
+    ordered, kin, lengths = texts[order], kin[order], longest_of[kin][order]
     start = 0
     while start < len(ordered):
         longest = int(lengths[start])
         stop = start + max(1, token_budget // max(1, longest))
         if equal_lengths:
             stop = min(stop, int(np.searchsorted(-lengths, -longest, side="right")))
+        elif stop < len(ordered) and kin[stop] == kin[stop - 1]:
+            first = start + int(np.searchsorted(kin[start:stop] == kin[stop], True))
+            stop = first if first > start else stop
         yield ordered[start:stop]
         start = stop

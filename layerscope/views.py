@@ -19,8 +19,8 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -30,7 +30,7 @@ from layerscope.errors import UsageError, nearest
 _T = TypeVar("_T")
 
 ViewKind = Literal["augment", "crop", "dropout", "column"]
-_RECIPE = 1  # part of the identity: raise it whenever the same input gives another view
+RECIPE = 1  # part of the identity: raise it whenever the same input gives another view
 _MOST = 10
 _LONG_WORD, _SHORT_WORD = 4, 2
 _RANDOM = string.ascii_letters + string.digits + "!@#$%^&*()_+"
@@ -219,15 +219,33 @@ class ViewPlan:
             )
         return {"column": list(view_texts)}
 
+    def covers(self, other: ViewPlan) -> bool:
+        """Whether these views are all of ``other``'s, or more of them."""
+        return self.count >= other.count and self == replace(other, count=self.count)
+
+    @classmethod
+    def of_identity(cls, identity: Mapping[str, Any] | None) -> ViewPlan | None:
+        """The plan that has this identity; ``None`` for none.
+
+        >>> ViewPlan.of_identity(ViewPlan("crop", 3, seed=5).identity())
+        ViewPlan(kind='crop', count=3, seed=5, rates=EditRates(word=0.3, char=0.3))
+        """
+        if identity is None:
+            return None
+        rates = EditRates(
+            identity.get("word_rate", DEFAULT_RATES.word), identity.get("char_rate", DEFAULT_RATES.char)
+        )
+        return cls(identity["kind"], identity.get("count", 1), identity.get("seed", 0), rates)
+
     def identity(self) -> dict[str, Any]:
         """All that decides the views' texts, given the corpus, as plain JSON values."""
         if self.kind == "column":
             return {"kind": "column"}
         if self.kind != "augment":
-            return {"kind": self.kind, "recipe": _RECIPE, "count": self.count, "seed": self.seed}
+            return {"kind": self.kind, "recipe": RECIPE, "count": self.count, "seed": self.seed}
         return {
             "kind": "augment",
-            "recipe": _RECIPE,
+            "recipe": RECIPE,
             "count": self.count,
             "seed": self.seed,
             "word_rate": float(self.rates.word),

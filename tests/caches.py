@@ -57,7 +57,8 @@ def make_cache(
     layers = as_layer_order(dict.fromkeys(name.split("/")[1] for name in embeddings))
     layout = {
         "identity": {"made": "for a test"},
-        "request_sha256": "",
+        "request": {},
+        "made_of": {},
         "model": {
             "name": model,
             "class": "Tiny",

@@ -71,7 +71,7 @@ def assert_refused(folder, pattern):
 @pytest.mark.parametrize(
     "key",
     [
-        "schema", "status", "created", "identity", "identity_sha256", "request_sha256", "rows", "layers",
+        "schema", "status", "created", "identity", "identity_sha256", "request", "made_of", "rows", "layers",
         "widths", "poolings", "views", "sinks", "versions", "planned_shards", "shards", "model", "corpus",
         "rows_sha256", "model.name", "model.n_blocks", "model.class", "corpus.name", "corpus.pairs",
     ],

@@ -629,6 +629,35 @@ def complaint_free(error: str) -> str:
     return [line for line in error.splitlines() if line.strip()][-1]
 
 
+def test_repair_redoes_the_damaged_file_and_says_so(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache")
+    shard = tmp_path / "cache" / "embeddings" / "00000.safetensors"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-9])
+    code, _, err = run("info", tmp_path / "cache")
+    assert code == 1
+    assert "layerscope repair" in complaint(err)
+    assert f"layerscope repair {tmp_path / 'cache'}" in complaint(run("verify", tmp_path / "cache")[2])
+    code, out, _ = run("repair", tmp_path / "cache")
+    assert code == 0
+    assert "every checksum holds" in out
+    assert shard.read_bytes() == whole
+    pairs.rename(tmp_path / "moved.tsv")
+    shard.unlink()
+    assert run("repair", tmp_path / "cache")[0] == 1
+    assert run("repair", tmp_path / "cache", "--corpus", tmp_path / "moved.tsv")[0] == 0
+    assert shard.read_bytes() == whole
+
+
+def test_extract_with_more_says_what_it_adds(run, tiny, pairs, tmp_path):
+    run("extract", tiny, pairs, "-o", tmp_path / "cache", "--layers", "1:3")
+    code, out, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--pooling", "mean,last")
+    assert code == 0
+    told = " ".join((out + err).split())
+    assert "adds to what the cache holds: layer embed" in told
+    assert "pooling last" in told
+
+
 def test_info_tells_what_there_is_of_an_unfinished_cache(run, tmp_path):
     make_cache(tmp_path / "c", {"mean/embed": np.ones((4, 2))}, n_blocks=1)
     manifest = tmp_path / "c" / "manifest.json"

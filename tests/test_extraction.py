@@ -1,5 +1,6 @@
 """A cached row is the text's own hidden states, whatever the batch, the neighbours and the padding."""
 
+import contextlib
 import errno
 import json
 import os
@@ -331,6 +332,46 @@ def test_a_row_that_is_not_finite_is_run_again_alone_and_then_in_float32(tmp_pat
     assert all(torch.equal(tensor, weights[name]) for name, tensor in narrow.state_dict().items())
 
 
+def test_a_row_that_does_not_fit_in_float32_stays_flagged(tmp_path, monkeypatch):
+    model, tokenizer = make_model("llama").to(torch.bfloat16), make_tokenizer()
+    marked = int(tokenizer("dog", add_special_tokens=False)["input_ids"][0])
+
+    def spoil(module, args, kwargs, output):
+        ids = module.seen
+        states = output[0] if isinstance(output, tuple) else output
+        states[(ids == marked).any(dim=1)] = float("nan")
+
+    def note(_, args, kwargs):
+        model.layers[0].seen = kwargs["input_ids"]
+
+    model.layers[0].register_forward_hook(spoil, with_kwargs=True)
+    model.register_forward_pre_hook(note, with_kwargs=True)
+
+    @contextlib.contextmanager
+    def refuse(_):
+        raise torch.OutOfMemoryError
+        yield
+
+    monkeypatch.setattr(job_module, "in_float32", refuse)
+    cache = extract(model, ["a cat", "a dog", "a mat"], path=tmp_path / "c", tokenizer=tokenizer)
+    assert cache.rows["nonfinite"].tolist()[1].startswith("block.1")
+    assert cache.rows["recovered"].tolist() == ["", "", ""]
+
+
+def test_what_a_model_raises_in_the_middle_is_one_line_and_leaves_nothing(tmp_path):
+    model, tokenizer = make_model("bert"), make_tokenizer()
+
+    def refuse(_, args, kwargs):
+        if kwargs["input_ids"].shape[1] > 8:
+            raise RuntimeError("shape '[4, -1]' is invalid\nfor input of size 9")
+
+    model.register_forward_pre_hook(refuse, with_kwargs=True)
+    with pytest.raises(ModelError, match=r"BertModel failed on a batch of \d+ texts? of up to") as caught:
+        extract(model, TEXTS, path=tmp_path / "c", tokenizer=tokenizer, pooling="mean")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "c").exists()
+
+
 def test_dropout_views_differ_and_come_again_while_all_else_is_in_evaluation_mode(tmp_path):
     model, tokenizer = make_model("bert"), make_tokenizer()
     options = {"tokenizer": tokenizer, "views": 2, "view_kind": "dropout"}
@@ -488,14 +529,12 @@ def test_the_same_extraction_twice_is_a_hit(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"layers": "0,1"},
-        {"pooling": "last"},
-        {"views": 1},
         {"drop_first_token": True},
         {"special_tokens": "drop"},
         {"max_length": 9},
-        {"keep_tokens": True},
-        {"token_metrics": ()},
+        {"prompt": "query: "},
+        {"deterministic": True},
+        {"on_truncate": "chunk"},
         {"texts": TEXTS[::-1]},
         {"model": 1},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,28 @@ from layerscope.manifest import MANIFEST
 if TYPE_CHECKING:
     import pandas as pd
 
+    from layerscope.extraction import Listener
+
 
 def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **options: Any) -> None:
     """``layerscope extract``."""
-    from layerscope.extraction import Listener, Plan
     from layerscope.extraction import extract as run
 
     if not token_metrics:
         options["token_metrics"] = ()
+
+    with console.progress("extracting") as advance:
+        cache = run(model, corpus, path=output, listener=_terminal(output, advance), **options)
+    console.wrote([cache.path])
+    steps = [console.command("analyze", output)]
+    if cache.manifest["corpus"]["pairs"] and "score" in cache.rows.columns:
+        steps.append(console.command("evaluate", "sts", output))
+    console.next_step(*steps)
+
+
+def _terminal(output: Path, advance: Callable[[int, int], None]) -> Listener:
+    """A listener that tells people on the terminal."""
+    from layerscope.extraction import Listener, Plan
 
     class Terminal(Listener):
         def remote(self, name: str) -> None:
@@ -44,13 +59,7 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
         def progress(self, done: int, total: int) -> None:
             advance(done, total)
 
-    with console.progress("extracting") as advance:
-        cache = run(model, corpus, path=output, listener=Terminal(), **options)
-    console.wrote([cache.path])
-    steps = [console.command("analyze", output)]
-    if cache.manifest["corpus"]["pairs"] and "score" in cache.rows.columns:
-        steps.append(console.command("evaluate", "sts", output))
-    console.next_step(*steps)
+    return Terminal()
 
 
 def analyze(
@@ -252,8 +261,9 @@ def info(cache_path: Path) -> None:
     from layerscope.cache import LayerCache
 
     cache = LayerCache(cache_path, allow_partial=True)
-    done, planned = cache.progress
-    if done < planned or cache.manifest["status"] != "complete":
+    if cache.manifest["status"] == "complete":
+        cache = LayerCache(cache_path)  # which looks at every file
+    else:
         console.out.print(console.describe_partial_cache(cache))
         console.next_step("the same 'layerscope extract' command again: it goes on from there")
         return
@@ -284,11 +294,20 @@ def verify(cache_path: Path) -> None:
     if problems:
         raise CacheError(
             f"{count_of(len(problems), 'problem')} in {cache_path}: "
-            "the same extract command redoes what is missing or damaged"
+            f"'{console.command('repair', cache_path)}' redoes what is missing or damaged, and only that"
         )
     done, _ = cache.progress
     console.out.print(f"[green]ok[/green]  {count_of(done, 'shard')}, every checksum holds")
     console.next_step(console.command("analyze", cache_path))
+
+
+def repair(cache_path: Path, model: str | None, corpus: str | None, **options: Any) -> None:
+    """``layerscope repair``."""
+    from layerscope.extraction import repair as run
+
+    with console.progress("repairing") as advance:
+        run(cache_path, model=model, texts=corpus, listener=_terminal(cache_path, advance), **options)
+    verify(cache_path)
 
 
 def demo(output: Path) -> None:

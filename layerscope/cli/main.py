@@ -33,7 +33,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 def _after_interruption(command: str | None) -> str:
-    if command in ("extract", "demo"):
+    if command in ("extract", "repair", "demo"):
         return "what is finished stays; the same command goes on from there"
     return "nothing was written; run the same command again"
 
@@ -578,6 +578,27 @@ def info(cache: CacheArgument) -> None:
 def verify(cache: CacheArgument) -> None:
     """Check every file of a cache against its checksum."""
     commands.verify(cache)
+
+
+@app.command(short_help="Redo what is damaged or missing in a cache.")
+def repair(
+    cache: CacheArgument,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Where the model is now, if it has moved.", metavar="MODEL", show_default=False),
+    ] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(help="Where the corpus is now, if it has moved.", metavar="CORPUS", show_default=False),
+    ] = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Compute again what is damaged or missing in a cache, from the model and corpus it was made of.
+
+    Both must be the same as then. What is whole stays as it is.
+    """
+    commands.repair(cache, model, corpus, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
 
 
 @app.command(short_help="Show it all on packaged data, offline.")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -18,7 +19,7 @@ from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS
 from layerscope.extraction.pieces import Pieces
 from layerscope.extraction.plan import Listener, Plan
 from layerscope.extraction.shard import Shard
-from layerscope.extraction.streams import Stream
+from layerscope.extraction.work import Work, make_work
 from layerscope.layers import Layer
 from layerscope.pooling import TokenMasks, pool
 from layerscope.sinks import SinkReport
@@ -38,7 +39,7 @@ def cut_into_shards(row_bytes: NDArray[np.int64], shard_bytes: int) -> list[tupl
     """
     shard_of = (np.cumsum(row_bytes) - 1) // shard_bytes
     starts = np.flatnonzero(np.diff(shard_of, prepend=-1))
-    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(row_bytes)], strict=True))
+    return list(itertools.pairwise([*starts.tolist(), len(row_bytes)]))
 
 
 class Job:
@@ -50,6 +51,8 @@ class Job:
         content: what to store.
         batch_tokens: padded tokens per batch; halved for good when memory runs out.
         equal_lengths: only texts of equal length in one batch.
+        starts: first rows of the shards of an extraction that this one adds to.
+        planned_rows: how many rows those shards hold.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class Job:
         batch_tokens: int,
         *,
         equal_lengths: bool = False,
+        starts: Sequence[int] = (),
+        planned_rows: int = 0,
     ) -> None:
         if batch_tokens < 1:
             raise UsageError(f"--batch-tokens is {batch_tokens}: it must be at least 1")
@@ -68,10 +73,12 @@ class Job:
         self._content = content
         self._batch_tokens = batch_tokens
         self._equal_lengths = equal_lengths
-        whole = int(content.row_bytes.sum())
-        self.bounds = cut_into_shards(
-            content.row_bytes, max(SHARD_BYTES, min(_LARGEST_SHARD, whole // _MOST_SHARDS))
-        )
+        size = max(SHARD_BYTES, min(_LARGEST_SHARD, int(content.row_bytes.sum()) // _MOST_SHARDS))
+        new = cut_into_shards(content.row_bytes[planned_rows:], size)
+        self.bounds = [
+            *itertools.pairwise([*starts, planned_rows] if starts else []),
+            *((planned_rows + start, planned_rows + stop) for start, stop in new),
+        ]
 
     def plan(self, model: str, notes: tuple[str, ...], max_length: int, sinks: SinkReport | None) -> Plan:
         """What ``run`` is going to do where nothing is on disk yet."""
@@ -100,16 +107,21 @@ class Job:
         pending: Future[None] | None = None
         with ThreadPoolExecutor(max_workers=1) as background:
             for number, (start, stop) in enumerate(self.bounds):
+                before, done = done, done + self._tokens_of(start, stop)
                 if number in finished:
-                    done += self._tokens_of(start, stop)
                     listener.progress(done, total)
                     continue
                 shard = Shard(self._content, start, stop)
-                for index in self._indices:
-                    for tokens in self._fill(shard, index):
-                        done += tokens
-                        listener.progress(done, total)
-                recovered = self._retry(shard)
+                held = writer.held(number)
+                if held is not None:
+                    shard.take(writer.path, held["files"])
+                for tokens in self._compute(shard):
+                    before += tokens
+                    listener.progress(before, total)
+                if before < done:  # the rest was there
+                    listener.progress(done, total)
+                recovered = {int(row): str(how) for row, how in (held or {}).get("recovered", {}).items()}
+                recovered |= self._retry(shard)
                 if pending is not None:
                     pending.result()
                 shard.copy_repeats(writer.path, starts)
@@ -127,50 +139,64 @@ class Job:
                 pending.result()
 
     def _tokens_of(self, start: int, stop: int) -> int:
-        """Tokens of the texts that a finished shard added."""
+        """Tokens of the texts that a shard adds."""
         return sum(
             int(stream.table.lengths[stream.new_texts(start, stop)].sum()) for stream in self._content.streams
         )
 
-    def _fill(self, shard: Shard, index: int) -> Iterator[int]:
-        """Run the shard's new texts of one stream; yields the number of tokens of each batch."""
-        table = self._content.streams[index].table
-        texts = self._content.streams[index].new_texts(shard.start, shard.stop)
-        groups = self._groups(table, texts)
-        while groups:
-            group = groups.pop(0)
-            try:
-                self._run_group(shard, index, group)
-            except (torch.OutOfMemoryError, MemoryError) as error:
-                sizes = table.pieces.get(int(group[0]), tuple(table.lengths[group].tolist()))
-                self._shrink(max(sizes), len(sizes), error)
-                groups = self._groups(table, np.concatenate([group, *groups]))
-                continue
-            yield int(table.lengths[group].sum())
+    def _streams_to_run(self, shard: Shard) -> list[list[int]]:
+        """Indices of the streams that lack something, those with dropout and those without apart."""
+        lacking = [index for index in range(len(self._content.streams)) if shard.lacking(index)]
+        dropping = [index for index in lacking if self._content.streams[index].dropout is not None]
+        plain = [index for index in lacking if self._content.streams[index].dropout is None]
+        return [indices for indices in (plain, dropping) if indices]
+
+    def _compute(self, shard: Shard) -> Iterator[int]:
+        """Run the shard's new texts; yields the number of tokens of each batch."""
+        for indices in self._streams_to_run(shard):
+            texts_of = {
+                index: self._content.streams[index].new_texts(shard.start, shard.stop) for index in indices
+            }
+            work = make_work(self._content, texts_of, shard.start)
+            groups = self._groups(work.table, work.numbers, work.row)
+            while groups:
+                group = groups.pop(0)
+                try:
+                    self._run_group(shard, work, group)
+                except (torch.OutOfMemoryError, MemoryError) as error:
+                    sizes = work.table.pieces.get(int(group[0]), tuple(work.table.lengths[group].tolist()))
+                    self._shrink(max(sizes), len(sizes), error)
+                    rest = np.concatenate([group, *groups])
+                    groups = self._groups(work.table, rest, work.row[rest])
+                    continue
+                yield int(work.table.lengths[group].sum())
 
     def _retry(self, shard: Shard) -> dict[int, str]:
         """Run rows that came out non-finite alone, then in float32; by row, what helped.
 
-        A model that gives many of them is broken, and every row of it would be run three times.
+        A model that gives many of them is broken, and every row of it would be run three times. What does not
+        fit in memory in float32 stays as it is.
         """
         recovered: dict[int, str] = {}
         for how in self._second_ways:
-            broken = [(index, texts) for index in self._indices if len(texts := self._broken(shard, index))]
+            broken = {
+                index: texts
+                for indices in self._streams_to_run(shard)
+                for index in indices
+                if len(texts := self._broken(shard, index))
+            }
             if not broken:
                 break
-            with in_float32(self._backbone.model) if how == "float32" else contextlib.nullcontext():
-                for index, texts in broken:
-                    for text in texts:
-                        self._run_group(shard, index, np.array([text]))
-            for index, texts in broken:
+            widened = in_float32(self._backbone.model) if how == "float32" else contextlib.nullcontext()
+            with contextlib.suppress(torch.OutOfMemoryError, MemoryError), widened:
+                for index, texts in broken.items():
+                    work = make_work(self._content, {index: texts}, shard.start)
+                    for number in work.numbers:
+                        self._run_group(shard, work, np.array([number]))
+            for index, texts in broken.items():
                 mended = np.setdiff1d(texts, self._broken(shard, index))
-                rows = self._content.streams[index].first_row[mended]
-                recovered |= {int(row): how for row in rows}
+                recovered |= {int(row): how for row in self._content.streams[index].first_row[mended]}
         return recovered
-
-    @property
-    def _indices(self) -> range:
-        return range(len(self._content.streams))
 
     @property
     def _second_ways(self) -> list[str]:
@@ -185,28 +211,37 @@ class Job:
         found = texts[shard.broken(index)[stream.first_row[texts] - shard.start]]
         return found[:0] if len(found) > max(_FEW_BROKEN, _SHARE_BROKEN * len(texts)) else found
 
-    def _groups(self, table: TokenTable, texts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """What is run together; a text in pieces is a group of its own."""
+    def _groups(
+        self, table: TokenTable, texts: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> list[NDArray[np.int64]]:
+        """What is run together, the views of one text above all; a text in pieces is a group of its own."""
         long = np.isin(texts, list(table.pieces))
-        whole = batch_texts(table, texts[~long], self._batch_tokens, equal_lengths=self._equal_lengths)
+        whole = batch_texts(
+            table,
+            texts[~long],
+            self._batch_tokens,
+            equal_lengths=self._equal_lengths,
+            together=rows[~long],
+        )
         return [*np.split(texts[long], long.sum()), *whole] if long.any() else list(whole)
 
-    def _run_group(self, shard: Shard, index: int, texts: NDArray[np.int64]) -> None:
-        stream, sets = self._content.streams[index], self._content.sets[index]
-        rows = stream.first_row[texts] - shard.start
-        text = int(texts[0])
-        if text not in stream.table.pieces:
-            batch = make_batch(stream.table, sets, texts, self._pad_id)
-            self._run_batch(shard, index, batch, rows, _dropout_seed(stream, text))
+    def _run_group(self, shard: Shard, work: Work, group: NDArray[np.int64]) -> None:
+        number = int(group[0])
+        if number not in work.table.pieces:
+            batch = make_batch(work.table, work.sets, group, self._pad_id)
+            self._run_batch(shard, batch, work.stream[group], work.row[group], work.dropout_seed(group))
             return
-        table = stream.table.pieces_of(text)
-        chosen = {name: mask[stream.table.span(text)] for name, mask in sets.items()}
-        parts = Pieces()
-        for some in self._groups(table, np.arange(len(table.lengths), dtype=np.int64)):
+        table = work.table.pieces_of(number)
+        chosen = {name: mask[work.table.span(number)] for name, mask in work.sets.items()}
+        index = int(work.stream[number])
+        parts, places = Pieces(shard), np.arange(len(table.lengths), dtype=np.int64)
+        for some in self._groups(table, places, places):
             batch = make_batch(table, chosen, some, self._pad_id)  # in order: only the last one is shorter
-            self._run_batch(parts, index, batch, some, _dropout_seed(stream, text, int(some[0])))
+            self._run_batch(
+                parts, batch, np.full(len(some), index), some, work.dropout_seed(group, int(some[0]))
+            )
         counts = {name: count_tokens(table, mask) for name, mask in chosen.items()}
-        parts.pour(shard, index, int(rows[0]), counts)
+        parts.pour(index, int(work.row[number]), counts)
 
     def _shrink(self, longest: int, count: int, error: BaseException) -> None:
         """Halve the budget after running out of memory, unless one text (or piece) alone was too much."""
@@ -227,52 +262,71 @@ class Job:
 
     def _run_batch(
         self,
-        shard: Shard | Pieces,
-        index: int,
+        sink: Shard | Pieces,
         batch: TokenBatch,
+        streams: NDArray[np.int64],
         rows: NDArray[np.int64],
         dropout_seed: int | None,
     ) -> None:
+        """Run one batch for the layers that its streams lack.
+
+        Args:
+            sink: where the vectors go.
+            batch: b texts.
+            streams: (b,) index of each text's stream.
+            rows: (b,) where each text goes in the sink.
+            dropout_seed: see ``Backbone.run``.
+        """
         device = self._backbone.device
         masks = TokenMasks(
             **{name: torch.as_tensor(mask, device=device) for name, mask in batch.sets.items()}
         )
+        members = {int(index): np.flatnonzero(streams == index) for index in np.unique(streams)}
+        lacking = {index: sink.lacking(index) for index in members}
+        layers = [layer for layer in self._layers if any(layer.name in names for names in lacking.values())]
 
         def visit(layer: Layer, states: Tensor) -> None:
             for pooling in self._content.poolings:
-                shard.put(index, f"{pooling}/{layer.name}", rows, pool(pooling, states, masks))
-            if index == 0:
-                self._visit_tokens(shard, rows, layer, states, masks, batch)
+                name = f"{pooling}/{layer.name}"
+                wanted = [index for index in members if sink.lacks(index, name)]
+                if wanted:
+                    values = pool(pooling, states, masks).cpu()
+                for index in wanted:
+                    sink.put(index, name, rows[members[index]], values[members[index]])
+            if layer.name in lacking.get(0, ()):
+                own = members[0]
+                is_all = len(own) == len(rows)  # then nothing is copied
+                self._visit_tokens(
+                    sink,
+                    rows[own],
+                    layer,
+                    states if is_all else states[own],
+                    masks if is_all else masks.take(own),
+                    batch.real[own],
+                )
 
-        ids = torch.as_tensor(batch.ids, device=device).long()
         self._backbone.run(
-            ids,
+            torch.as_tensor(batch.ids, device=device).long(),
             torch.as_tensor(batch.real, device=device),
-            self._layers,
+            layers,
             visit,
             dropout_seed=dropout_seed,
         )
 
     def _visit_tokens(
         self,
-        shard: Shard | Pieces,
+        sink: Shard | Pieces,
         rows: NDArray[np.int64],
         layer: Layer,
         states: Tensor,
         masks: TokenMasks,
-        batch: TokenBatch,
+        real: NDArray[np.bool_],
     ) -> None:
         """Token metrics and, where wanted, the token states of the corpus itself."""
         for token_set in self._content.token_sets:
             mask = getattr(masks, TOKEN_SETS[token_set])
             for metric in self._content.token_metrics:
-                shard.put_metric(token_set, layer.name, metric, rows, _BATCHES[metric](states, mask))
-        if self._content.keep_tokens:
-            shard.put_tokens(layer.name, rows, states, batch.real)
-
-
-def _dropout_seed(stream: Stream, *first: int) -> int | None:
-    """One for every batch of a view, from its seed and first text; ``None`` where there is no dropout."""
-    if stream.dropout is None:
-        return None
-    return int(np.random.SeedSequence([*stream.dropout, *first]).generate_state(1)[0])
+                if sink.lacks_metric(token_set, layer.name, metric):
+                    sink.put_metric(token_set, layer.name, metric, rows, _BATCHES[metric](states, mask))
+        if sink.lacks_tokens(layer.name):
+            sink.put_tokens(layer.name, rows, states, real)

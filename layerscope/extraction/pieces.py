@@ -16,9 +16,16 @@ from layerscope.pooling import combine, token_set_of
 
 
 class Pieces:
-    """What the pieces of one text gave, batch by batch in their order; takes what a ``Shard`` takes."""
+    """What the pieces of one text gave, batch by batch in their order; takes what its shard lacks.
 
-    def __init__(self) -> None:
+    Args:
+        shard: where the text's row goes.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.lacking, self.lacks = shard.lacking, shard.lacks
+        self.lacks_metric, self.lacks_tokens = shard.lacks_metric, shard.lacks_tokens
         self._pooled: dict[str, list[Tensor]] = {}
         self._metrics: dict[tuple[str, str, str], list[Tensor]] = {}
         self._tokens: dict[str, list[NDArray[np.float32]]] = {}
@@ -43,11 +50,10 @@ class Pieces:
         kept = self._tokens.setdefault(layer, [])
         kept += [values[position, real[position]] for position in range(len(rows))]
 
-    def pour(self, shard: Shard, index: int, row: int, counts: Mapping[str, NDArray[Any]]) -> None:
+    def pour(self, index: int, row: int, counts: Mapping[str, NDArray[Any]]) -> None:
         """Put the text's row together from its pieces.
 
         Args:
-            shard: where the row goes.
             index: of the stream.
             row: in the shard.
             counts: tokens of every piece in each token set, (pieces,).
@@ -56,11 +62,11 @@ class Pieces:
         for name, values in self._pooled.items():
             pooling = name.split("/", 1)[0]
             weights = torch.as_tensor(counts[token_set_of(pooling)])
-            shard.put(index, name, rows, combine(pooling, torch.cat(values), weights)[None])
+            self._shard.put(index, name, rows, combine(pooling, torch.cat(values), weights)[None])
         for (token_set, layer, metric), values in self._metrics.items():
             found = torch.cat(values)
             weights = torch.as_tensor(counts[TOKEN_SETS[token_set]]).double() * ~found.isnan()
             mean = (found.nan_to_num() * weights).sum() / weights.sum()  # NaN where no piece has a value
-            shard.put_metric(token_set, layer, metric, rows, mean[None])
+            self._shard.put_metric(token_set, layer, metric, rows, mean[None])
         for layer, parts in self._tokens.items():
-            shard.put_row_tokens(layer, row, np.concatenate(parts))
+            self._shard.put_row_tokens(layer, row, np.concatenate(parts))

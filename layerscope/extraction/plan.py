@@ -31,6 +31,7 @@ class Plan:
         sinks: what the pilot found, or ``None`` where it was not needed.
         notes: what was guessed about, or done to, the corpus.
         finished_shards: how many of the shards are there already.
+        bytes_there: size of what is there already.
     """
 
     model: str
@@ -47,6 +48,7 @@ class Plan:
     sinks: SinkReport | None
     notes: tuple[str, ...]
     finished_shards: int = 0
+    bytes_there: int = 0
 
 
 class Listener:
@@ -72,7 +74,7 @@ def check_space(path: Path, plan: Plan) -> None:
         CacheError: says how much is needed and how much is free.
     """
     free = shutil.disk_usage(path).free
-    needed = plan.bytes * (1 - plan.finished_shards / max(1, plan.shards))
+    needed = plan.bytes - plan.bytes_there
     if needed > free:
         raise CacheError(
             f"the cache needs {human_bytes(needed)}, but only {human_bytes(free)} are free at {path}: "

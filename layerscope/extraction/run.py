@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from layerscope.backbone import Backbone
 from layerscope.cache import CacheWriter, LayerCache
 from layerscope.corpus import Corpus, read_corpus
-from layerscope.errors import UsageError
 from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS, Content
-from layerscope.extraction.identity import finished_cache, tokenizer_identity, versions
-from layerscope.extraction.job import SHARD_BYTES, Job
+from layerscope.extraction.extension import Asked, find_held, finished_cache
+from layerscope.extraction.identity import tokenizer_identity, versions
+from layerscope.extraction.job import Job
+from layerscope.extraction.manner import Manner
 from layerscope.extraction.options import (
     MOST_VIEWS,
     check_choices,
@@ -30,21 +31,11 @@ from layerscope.extraction.options import (
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import check_dropout, make_streams, make_view_plan, refuse_cut_rows
-from layerscope.files import check_writable, json_sha256
+from layerscope.files import check_writable
 from layerscope.metrics.published import PROMPT_VECTOR
-from layerscope.models import DType, Part, find_model, is_hub_id, load_model
-from layerscope.sinks import SinkReport, find_sinks
-from layerscope.tokens import (
-    OnTruncate,
-    SinkRule,
-    SpecialTokens,
-    TokenPolicy,
-    TokenTable,
-    Wrapping,
-    bos_eos_note,
-    unknown_tokens_note,
-)
-from layerscope.views import ViewKind
+from layerscope.models import DType, LoadedModel, Part, find_model, is_hub_id, load_model
+from layerscope.tokens import OnTruncate, SpecialTokens, Wrapping, bos_eos_note, unknown_tokens_note
+from layerscope.views import RECIPE, ViewKind
 
 TOKEN_BUDGET = 4096
 
@@ -92,8 +83,9 @@ def extract(
 ) -> LayerCache:
     """Run ``model`` over ``texts`` once and cache every layer's embeddings in the folder ``path``.
 
-    A folder that holds this very extraction is returned as it is; one that was interrupted is
-    completed. The model and tokenizer are left exactly as they were.
+    A folder that holds this extraction already is returned as it is; one that was interrupted is
+    completed. Layers, poolings, views, token metrics and texts at the end that a folder lacks are added to
+    those that it holds, where all else is the same. The model and tokenizer are left exactly as they were.
 
     Args:
         model: a hub id, a folder, a .gguf file, or a loaded transformers model (then ``tokenizer`` too).
@@ -160,36 +152,31 @@ def extract(
         view_kind=view_kind, special_tokens=special_tokens, prompt_tokens=prompt_tokens,
         on_truncate=on_truncate, dtype=dtype, part=part, tokenizer=tokenizer,
     )  # fmt: skip
-    wrapping = Wrapping(check_prompt(prompt), chat_template)
+    manner = Manner(
+        Wrapping(check_prompt(prompt), chat_template), special_tokens, prompt_tokens, drop_first_token,
+        on_truncate, deterministic, batch_tokens,
+    )  # fmt: skip
     if is_hub_id(model):
         listener.remote(model)
     source = find_model(model, revision, trust_remote_code=trust_remote_code)
     if part == "decoder":
         source = replace(source, name=f"{source.name} (decoder)")
-    corpus = texts if isinstance(texts, Corpus) else read_corpus(
-        texts, text_columns=text_columns, view_column=view_column, score_column=score_column,
-        label_column=label_column, split=split, limit=limit, quoting=quoting, encoding=encoding,
-    )  # fmt: skip
-    view_plan = make_view_plan(corpus, views, seed, view_kind)
-    request = {
+    reading: dict[str, Any] = {
+        "text_columns": text_columns, "view_column": view_column, "score_column": score_column,
+        "label_column": label_column, "split": split, "limit": limit, "quoting": quoting,
+        "encoding": encoding,
+    }  # fmt: skip
+    corpus = texts if isinstance(texts, Corpus) else read_corpus(texts, **reading)
+    asked = Asked(layers, wanted, make_view_plan(corpus, views, seed, view_kind), token_metrics, keep_tokens)
+    structure: dict[str, Any] = {"blocks": blocks, "final_norm": final_norm, "part": part}
+    request = manner.identity() | structure | {
         "model": source.identity,
         "tokenizer": tokenizer_identity(tokenizer) if tokenizer is not None else "own",
-        "corpus": corpus.sha256,
-        "layers": layers,
-        "pooling": wanted,
-        "views": view_plan.identity() if view_plan else None,
-        "special_tokens": special_tokens,
-        "drop_first_token": drop_first_token,
-        "prompt": [prompt, prompt_tokens, chat_template],
-        "deterministic": deterministic,
-        "in_pieces": on_truncate == "chunk",
-        "token_metrics": sorted(token_metrics),
-        "keep_tokens": keep_tokens,
+        "view_recipe": RECIPE,
         "max_length": max_length,
         "dtype": [dtype, device],
-        "structure": [blocks, final_norm, part],
-    }
-    hit = finished_cache(target, request)
+    }  # fmt: skip
+    hit = finished_cache(target, request, asked, corpus)
     if hit is not None:
         if on_truncate == "error":
             refuse_cut_rows(
@@ -198,49 +185,94 @@ def extract(
         listener.hit(hit)
         return hit
     check_writable(target)
+    loading: dict[str, Any] = {
+        "dtype": dtype, "device": device, "max_length": max_length, "revision": revision, "part": part,
+    }  # fmt: skip
     loaded = load_model(
-        source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=max_length,
-        revision=revision, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code, part=part,
+        source, model, tokenizer=tokenizer, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code,
+        **loading,
     )  # fmt: skip
+    basis = request | {"dtype": loaded.dtype, "max_length": loaded.max_length}
+    if tokenizer is None:
+        basis["tokenizer"] = tokenizer_identity(loaded.tokenizer)
+    places = {"model": _place_of(model), "texts": _place_of(texts)}
+    reading["limit"] = None if limit is None else int(limit)  # which may be numpy's
+    options = (reading if places["texts"] else {}) | loading | structure | manner.options()
+    made_of = places | {"options": options}
+    origin = {"request": request, "made_of": made_of, "model": {"name": source.name}}
     backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
-    chosen = backbone.layers(layers)
-    check_dropout(view_plan, backbone)
-    streams = make_streams(corpus, view_plan, loaded, wrapping, in_pieces=on_truncate == "chunk")
-    if on_truncate == "error":
-        refuse_cut_rows(streams[0].spread(streams[0].table.truncated), loaded.max_length)
-    policy, poolings, sinks = _token_policy(
-        backbone,
-        streams[0].table,
-        wanted,
-        TokenPolicy(
-            special_tokens, drop_first_token, SinkRule(), loaded.tokenizer.cls_token_id, prompt_tokens
-        ),
-        batch_tokens,
-        equal_lengths=deterministic,
+    _fill(
+        target, _Given(backbone, loaded, corpus, asked, manner, basis, origin), listener, overwrite=overwrite
     )
+    return LayerCache(target)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """All that an extraction is made from, loaded."""
+
+    backbone: Backbone
+    loaded: LoadedModel
+    corpus: Corpus
+    asked: Asked
+    manner: Manner
+    basis: dict[str, Any]
+    origin: dict[str, Any]
+
+
+def _fill(target: Path, given: _Given, listener: Listener, *, overwrite: bool) -> None:
+    """Write what the folder lacks of what is asked for."""
+    backbone, loaded, corpus, asked, manner = (
+        given.backbone, given.loaded, given.corpus, given.asked, given.manner,
+    )  # fmt: skip
+    held = find_held(target, given.basis, asked.views, corpus)
+    chosen = backbone.layers([*_listed(asked.layers), *(held.identity["layers"] if held else ())])
+    view_plan = held.with_views(asked.views) if held else asked.views
+    check_dropout(view_plan, backbone)
+    streams = make_streams(corpus, view_plan, loaded, manner.wrapping, in_pieces=manner.in_pieces)
+    table = streams[0].table
+    if manner.on_truncate == "error":
+        refuse_cut_rows(streams[0].spread(table.truncated), loaded.max_length)
+    policy, poolings, sinks = manner.token_policy(
+        backbone, table, asked.poolings, held.sinks if held else None, loaded.tokenizer.cls_token_id
+    )
+    all_metrics, keep_tokens = {*asked.token_metrics}, asked.keep_tokens
+    if held:
+        poolings = list(dict.fromkeys([*held.identity["pooling"], *poolings]))
+        all_metrics |= {*held.identity["token_metrics"]}
+        keep_tokens = keep_tokens or held.identity["keep_tokens"]
+    token_metrics = tuple(name for name in TOKEN_METRICS if name in all_metrics)
+    identity = given.basis | {
+        "corpus": corpus.sha256,
+        "layers": [layer.name for layer in chosen],
+        "pooling": poolings,
+        "views": view_plan.identity() if view_plan else None,
+        "token_metrics": sorted(token_metrics),
+        "keep_tokens": keep_tokens,
+        "sinks": [list(policy.sinks.positions), list(policy.sinks.token_ids)],
+    }
     widths = {layer.name: backbone.width(layer) for layer in chosen}
     if token_metrics and PROMPT_VECTOR in poolings:
         token_metrics = (*token_metrics, *PUBLISHED_TOKEN_METRICS)
-    content = Content(widths, poolings, policy, tuple(token_metrics), keep_tokens, streams)
-    job = Job(backbone, chosen, content, batch_tokens, equal_lengths=deterministic)
-    resolved = {
-        "layers": list(widths),
-        "pooling": poolings,
-        "sinks": [list(policy.sinks.positions), list(policy.sinks.token_ids)],
-        "tokenizer": request["tokenizer"] if tokenizer is not None else tokenizer_identity(loaded.tokenizer),
-        "dtype": loaded.dtype,
-        "max_length": loaded.max_length,
-        "shard_bytes": SHARD_BYTES,
-    }
+    content = Content(widths, poolings, policy, token_metrics, keep_tokens, streams)
+    job = Job(
+        backbone,
+        chosen,
+        content,
+        manner.batch_tokens,
+        equal_lengths=manner.deterministic,
+        starts=held.starts if held else (),
+        planned_rows=held.rows if held else 0,
+    )
     notes = (
         *corpus.notes,
-        *unknown_tokens_note(streams[0].table, loaded.tokenizer),
-        *bos_eos_note(streams[0].table, loaded.tokenizer),
+        *unknown_tokens_note(table, loaded.tokenizer),
+        *bos_eos_note(table, loaded.tokenizer),
     )
-    layout = {
-        "identity": request | resolved,
-        "request_sha256": json_sha256(request),
-        "model": _describe_model(source.name, backbone),
+    name = given.origin["model"]["name"]
+    layout = given.origin | {
+        "identity": identity,
+        "model": _describe_model(name, backbone),
         "corpus": _describe_corpus(corpus, notes),
         "rows": corpus.n_texts,
         "layers": list(widths),
@@ -249,17 +281,32 @@ def extract(
         "views": [stream.view for stream in streams[1:]],
         "token_metrics": sorted(token_metrics),
         "sinks": sinks.as_dict() if sinks else None,
+        "starts": [start for start, _ in job.bounds],
         "planned_shards": len(job.bounds),
         "versions": versions(),
     }
-    with CacheWriter(target, layout, overwrite=overwrite) as writer:
-        plan = job.plan(source.name, notes, loaded.max_length, sinks)
-        plan = replace(plan, finished_shards=len(writer.finished))
+    adds_to = held.identity if held else None
+    with CacheWriter(target, layout, overwrite=overwrite, adds_to=adds_to) as writer:
+        added = held.additions(identity, corpus.n_texts) if held else ()
+        plan = job.plan(name, (*added, *notes), loaded.max_length, sinks)
+        plan = replace(plan, finished_shards=len(writer.finished), bytes_there=writer.bytes_there)
         check_space(target, plan)
         listener.plan(plan)
         job.run(writer, listener)
         writer.finish(rows_frame(corpus, content, writer.nonfinite, writer.recovered))
-    return LayerCache(target)
+
+
+def _place_of(what: Any) -> str | None:
+    """Where a model or corpus can be found again: a path from the root, or an id; ``None`` for objects."""
+    if not isinstance(what, str | Path) or str(what) == "-":
+        return None
+    path = Path(what).expanduser()
+    return str(path.resolve()) if path.exists() else str(what)
+
+
+def _listed(layers: str | list[str]) -> list[str]:
+    """The items of a selection."""
+    return layers.split(",") if isinstance(layers, str) else layers
 
 
 def _describe_model(name: str, backbone: Backbone) -> dict[str, Any]:
@@ -280,27 +327,3 @@ def _describe_corpus(corpus: Corpus, notes: tuple[str, ...]) -> dict[str, Any]:
         "pairs": corpus.is_pairs,
         "notes": list(notes),
     }
-
-
-def _token_policy(
-    backbone: Backbone,
-    table: TokenTable,
-    wanted: list[str],
-    plain: TokenPolicy,
-    token_budget: int,
-    *,
-    equal_lengths: bool,
-) -> tuple[TokenPolicy, list[str], SinkReport | None]:
-    """Which tokens count, with sinks looked for where a pooling needs them, and the poolings."""
-    if "cls" in wanted and plain.cls_token_id is None:
-        raise UsageError(
-            "pooling 'cls': this model's tokenizer has no classification token; use first or last"
-        )
-    if not {"auto", "mean-nosink"} & set(wanted):
-        return plain, wanted, None
-    sinks = find_sinks(backbone, table, token_budget=token_budget, equal_lengths=equal_lengths)
-    policy = replace(plain, sinks=sinks.rule)
-    sets = policy.token_sets(table)
-    has_sinks = bool((sets["kept"] & ~sets["nosink"]).any())
-    automatic = ["mean", "mean-nosink"] if has_sinks else ["mean"]
-    return policy, automatic if wanted == ["auto"] else wanted, sinks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.extraction.content import Content
-from layerscope.tensors import read_tensor
+from layerscope.tensors import read_shapes, read_tensor
 
 
 class Shard:
@@ -46,6 +46,71 @@ class Shard:
             for layer, width in content.widths.items()
             if content.keep_tokens
         }
+        self._held: list[set[str]] = [set() for _ in content.streams]  # names of tensors
+        self._held_metrics: set[tuple[str, str, str]] = set()
+        self._held_tokens: set[str] = set()
+
+    def take(self, path: Path, files: Iterable[str]) -> None:
+        """Fill in what a smaller extraction stored of these very rows, which is not computed again.
+
+        Args:
+            path: the cache folder.
+            files: of its shard, as the manifest names them.
+        """
+        for file in files:
+            folder = file.rpartition("/")[0]
+            if folder == "token_metrics":
+                self._take_metrics(pd.read_parquet(path / file))
+            elif folder == "tokens":
+                self._take_tokens(path / file)
+            else:
+                index = [stream.folder for stream in self._content.streams].index(folder)
+                self._held[index] = self._pooled[index].keys() & read_shapes(path / file)[0].keys()
+                for name in self._held[index]:
+                    self._pooled[index][name][:] = read_tensor(path / file, name)
+
+    def _take_metrics(self, held: pd.DataFrame) -> None:
+        for (token_set, layer), group in held.groupby(["tokens", "layer_name"]):
+            columns = self._metrics.get((str(token_set), str(layer)), {})
+            for metric in columns.keys() & {*held.columns}:
+                columns[metric][:] = group[metric]
+                self._held_metrics.add((str(token_set), str(layer), metric))
+
+    def _take_tokens(self, file: Path) -> None:
+        offsets = read_tensor(file, "offsets")
+        for layer in self._tokens.keys() & read_shapes(file)[0].keys():
+            values = np.array(read_tensor(file, layer))
+            self._tokens[layer] = np.split(values, offsets[1:-1])
+            self._held_tokens.add(layer)
+
+    def lacks(self, index: int, name: str) -> bool:
+        """Whether a pooled layer of a stream is to be computed."""
+        return name not in self._held[index]
+
+    def lacks_metric(self, token_set: str, layer: str, metric: str) -> bool:
+        """Whether a token metric is to be computed."""
+        return (token_set, layer, metric) not in self._held_metrics
+
+    def lacks_tokens(self, layer: str) -> bool:
+        """Whether the token states of a layer are to be computed."""
+        return self._content.keep_tokens and layer not in self._held_tokens
+
+    def lacking(self, index: int) -> set[str]:
+        """Names of the layers that a stream has to run for."""
+        content = self._content
+        return {
+            layer
+            for layer in content.widths
+            if any(self.lacks(index, f"{pooling}/{layer}") for pooling in content.poolings)
+            or (index == 0 and self._lacks_of_tokens(layer))
+        }
+
+    def _lacks_of_tokens(self, layer: str) -> bool:
+        return self.lacks_tokens(layer) or any(
+            self.lacks_metric(token_set, layer, metric)
+            for token_set in self._content.token_sets
+            for metric in self._content.token_metrics
+        )
 
     def put(self, index: int, name: str, rows: NDArray[np.int64], values: Tensor) -> None:
         """Keep pooled vectors (b, d) of one stream at the given rows of the shard."""

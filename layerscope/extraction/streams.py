@@ -34,7 +34,7 @@ class Stream:
     table: TokenTable
     text_of: NDArray[np.int64]
     first_row: NDArray[np.int64]
-    dropout: tuple[int, int] | None = None
+    dropout: int | None = None
 
     @property
     def view(self) -> str:
@@ -92,10 +92,9 @@ def make_streams(
         is_column = view_plan.kind == "column"
         column = corpus.rows["view_text"].tolist() if is_column else None
         blank = empty | corpus.rows["view_empty"].to_numpy(dtype=bool) if is_column else empty
-        for number, (name, texts) in enumerate(view_plan.texts(corpus.texts, column).items()):
+        for name, texts in view_plan.texts(corpus.texts, column).items():
             stream = _make_stream(f"views/{name}", texts, blank, loaded, cut)
-            dropout = (view_plan.seed, number) if view_plan.kind == "dropout" else None
-            streams.append(replace(stream, dropout=dropout))
+            streams.append(replace(stream, dropout=view_plan.seed if view_plan.kind == "dropout" else None))
     return streams
 
 
