@@ -120,18 +120,20 @@ class Backbone:
         with torch.inference_mode(), in_eval_mode(self.model), watcher.hooked(self._blocks):
             arguments = _forward_arguments(self.model, input_ids, mask)
             with _dropping(self.model, dropout_seed), contextlib.suppress(_LastLayerReached):
-                self._forward(arguments)
+                self._forward(arguments, watcher)
         if watcher.missing:
             names = ", ".join(layer.name for layer in watcher.missing)
             raise ModelError(f"the forward pass ended without reaching the layer(s) {names}")
 
-    def _forward(self, arguments: dict[str, Any]) -> None:
-        """One forward pass; what a model raises becomes one line, save for running out of memory."""
+    def _forward(self, arguments: dict[str, Any], watcher: _Watcher) -> None:
+        """One forward pass; what the model raises becomes one line, save for running out of memory."""
         try:
             self.model(**arguments)
         except (LayerscopeError, _LastLayerReached, torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:  # models raise whatever they like
+            if watcher.visit_failed:
+                raise
             texts, tokens = arguments["input_ids"].shape
             raise ModelError(
                 f"{type(self.model).__name__} failed on a batch of {count_of(texts, 'text')} of up to "
@@ -147,6 +149,7 @@ class _Watcher:
         self.missing = sorted(layers, key=lambda layer: layer.sort_key)
         self._norm = norm
         self._visit = visit
+        self.visit_failed = False
         self._calls = 0
         self._normalising = False
 
@@ -194,7 +197,10 @@ class _Watcher:
         )
 
     def _deliver(self, states: Tensor) -> None:
-        self._visit(self.missing.pop(0), states)
+        layer = self.missing.pop(0)
+        self.visit_failed = True
+        self._visit(layer, states)
+        self.visit_failed = False
         if not self.missing:
             raise _LastLayerReached
 

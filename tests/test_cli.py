@@ -263,12 +263,12 @@ def test_unknown_metric_names_the_nearest(run, tiny, pairs, tmp_path):
 
 def test_output_that_holds_another_run(run, tiny, pairs, tmp_path):
     run("extract", tiny, pairs, "-o", tmp_path / "cache")
-    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--pooling", "last")
+    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--drop-first-token")
     assert code == 1
-    assert "different: pooling" in complaint(err)
-    assert LayerCache(tmp_path / "cache").poolings == ["mean"]
-    code, _, err = run("extract", tiny, pairs, "-o", tmp_path / "cache", "--pooling", "last", "--overwrite")
-    assert code == 0, err
+    assert "different: drop_first_token" in complaint(err)
+    before = LayerCache(tmp_path / "cache").manifest
+    assert run("extract", tiny, pairs, "-o", tmp_path / "cache", "--drop-first-token", "--overwrite")[0] == 0
+    assert LayerCache(tmp_path / "cache").manifest["identity"] != before["identity"]
 
 
 def test_output_that_is_a_file(run, tiny, pairs, tmp_path):
@@ -412,11 +412,11 @@ def test_ctrl_c_ends_with_a_line_and_the_same_command_goes_on(tiny, tmp_path):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background shell may ignore it
         "from layerscope.extraction import job\n"
         "job.SHARD_BYTES = 20000\n"
-        "fill = job.Job._fill\n"
-        "def slow(self, shard, index):\n"
+        "fill = job.Job._compute\n"
+        "def slow(self, shard):\n"
         "    time.sleep(0.1)\n"
-        "    yield from fill(self, shard, index)\n"
-        "job.Job._fill = slow\n"
+        "    yield from fill(self, shard)\n"
+        "job.Job._compute = slow\n"
         "from layerscope.cli import main\n"
         "main()"
     )

@@ -614,7 +614,7 @@ def test_a_disk_that_cannot_be_written_is_told_before_the_model_is_loaded(tmp_pa
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse_file)
     monkeypatch.setattr("layerscope.extraction.run.load_model", refuse_model)
-    for path, changed in (("new", {}), ("done", {"layers": 1})):
+    for path, changed in (("new", {}), ("done", {"pooling": "max"})):
         with pytest.raises(CacheError, match=rf"no permission to write .*{path}: choose another .* -o"):
             extract(model, TEXTS, path=tmp_path / path, tokenizer=tokenizer, **changed)
     again = extract(model, TEXTS, path=tmp_path / "done", tokenizer=tokenizer)  # which is there already

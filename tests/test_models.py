@@ -191,3 +191,30 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(folder):
     with (folder / "modeling_own.py").open("a") as file:
         file.write("\n# changed\n")
     assert find_model(folder).identity != before
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.filterwarnings("ignore:MatMul8bitLt")
+def test_a_quantised_folder_is_read_layer_by_layer(bits, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    from transformers import BitsAndBytesConfig, LlamaConfig, LlamaModel
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 3}
+    tokenizer = make_tokenizer()
+    LlamaModel(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "m")
+    config = BitsAndBytesConfig(load_in_8bit=bits == 8, load_in_4bit=bits == 4)
+    model = AutoModel.from_pretrained(tmp_path / "m", quantization_config=config, device_map="cpu")
+    model.save_pretrained(tmp_path / "q")
+    for folder in ("m", "q"):
+        tokenizer.save_pretrained(tmp_path / folder)
+    cache = extract(tmp_path / "q", ["the cat sat"], path=tmp_path / "c", pooling="last")
+    ids = torch.tensor([tokenizer("the cat sat")["input_ids"]])
+    with torch.no_grad():
+        states = model.eval()(ids, output_hidden_states=True).hidden_states
+    whole = extract(tmp_path / "m", ["the cat sat"], path=tmp_path / "d", pooling="last")
+    assert cache.manifest["identity"]["model"] != whole.manifest["identity"]["model"]
+    for layer, state in zip(["embed", "block.1", "block.2"], states, strict=False):
+        np.testing.assert_allclose(cache.layer(layer)[0], state[0, -1].float().numpy(), rtol=1e-3, atol=1e-3)
+        assert np.allclose(cache.layer(layer), whole.layer(layer), atol=0.3)
+        assert layer == "embed" or not np.allclose(cache.layer(layer), whole.layer(layer), atol=1e-5)
