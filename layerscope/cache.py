@@ -389,8 +389,7 @@ class CacheWriter:
 
     def _is_whole(self, shard: dict[str, Any]) -> bool:
         """Whether a shard that the old manifest lists need not be written again."""
-        is_planned = 0 <= shard["number"] < self._manifest["planned_shards"]
-        if not is_planned or not lists_its_files(shard, self._manifest["views"]):
+        if not self._is_planned(shard) or not lists_its_files(shard, self._manifest["views"]):
             return False
         if any(checksum_problems(self.path, file, sha256) for file, sha256 in shard["files"].items()):
             return False
@@ -399,12 +398,20 @@ class CacheWriter:
     def held(self, number: int) -> dict[str, Any] | None:
         """What the table says of a shard of the smaller extraction; ``None`` where it is not whole."""
         for shard in self._manifest["held"]:
-            if shard["number"] == number:
+            if shard["number"] == number and self._is_planned(shard):
                 broken = (
                     checksum_problems(self.path, file, sha256) for file, sha256 in shard["files"].items()
                 )
                 return None if any(broken) else dict(shard)
         return None
+
+    def _is_planned(self, shard: dict[str, Any]) -> bool:
+        """Whether a shard holds the rows that its number stands for."""
+        number, planned = int(shard["number"]), self._manifest["planned_shards"]
+        if not 0 <= number < planned or "starts" not in self._manifest:
+            return bool(0 <= number < planned)
+        bounds = [*self._manifest["starts"], self._manifest["rows"]]
+        return [shard["start"], shard["stop"]] == bounds[number : number + 2]
 
     @property
     def bytes_there(self) -> int:

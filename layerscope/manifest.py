@@ -105,6 +105,9 @@ def _key_problems(manifest: dict[str, Any]) -> Iterable[str]:
             return
     if manifest["status"] == "complete" and not _is(manifest.get("rows_sha256"), str):
         yield "it lacks 'rows_sha256'"
+    if not _is(manifest.get("held", []), list):
+        yield f"'held' is {manifest['held']!r}"
+        return
     for at, shard in enumerate([*manifest["shards"], *manifest.get("held", ())]):
         for key, kind in _SHARD_KEYS.items():
             if not isinstance(shard, dict) or not _is(shard.get(key), kind):

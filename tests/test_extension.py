@@ -193,6 +193,16 @@ def test_an_addition_that_is_interrupted_again_and_again_ends_the_same(given, tm
     assert "held" not in extended.manifest
 
 
+def test_a_lengthened_cache_whose_manifest_was_edited_is_mended(given, tmp_path):
+    model = make_model("bert")
+    extract(model, TEXTS[:17], path=tmp_path / "c", **given)
+    longer = extract(model, TEXTS, path=tmp_path / "c", **given)
+    path = longer.path / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rows": 3}))
+    mended = extract(model, TEXTS, path=tmp_path / "c", **given)
+    assert_same(mended, extract(model, TEXTS, path=tmp_path / "d", **given))
+
+
 def test_a_damaged_shard_is_computed_whole_when_more_is_added(given, tmp_path):
     model = make_model("bert")
     extract(model, TEXTS, path=tmp_path / "c", layers="1:3", **given)

@@ -263,7 +263,8 @@ def extract(
 ) -> None:
     """Run a model over a corpus once and cache every layer's embeddings.
 
-    Interrupted, or killed? The same command goes on where it stopped.
+    Interrupted, or killed? The same command goes on where it stopped. Layers, poolings, views or texts at the
+    end that a cache lacks are added to it.
     """
     commands.extract(
         model,
