@@ -407,10 +407,7 @@ class CacheWriter:
 
     def _is_planned(self, shard: dict[str, Any]) -> bool:
         """Whether a shard holds the rows that its number stands for."""
-        number, planned = int(shard["number"]), self._manifest["planned_shards"]
-        if not 0 <= number < planned or "starts" not in self._manifest:
-            return bool(0 <= number < planned)
-        bounds = [*self._manifest["starts"], self._manifest["rows"]]
+        number, bounds = int(shard["number"]), [*self._manifest["starts"], self._manifest["rows"]]
         return [shard["start"], shard["stop"]] == bounds[number : number + 2]
 
     @property
@@ -494,9 +491,10 @@ class CacheWriter:
 
     def _begin(self) -> None:
         """Say that the folder is being added to, before its first file is replaced."""
-        if self._waits:
-            write_json(self.path / MANIFEST, self._manifest)
-            self._waits = False
+        if not self._waits:
+            return
+        self._waits = False
+        write_json(self.path / MANIFEST, self._manifest)
         if self._outdates_frames:
             shutil.rmtree(self.path / "frames", ignore_errors=True)
 

@@ -105,10 +105,14 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def text_sha256(text: str) -> str:
+    """SHA-256 of a text in UTF-8, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def json_sha256(value: Any) -> str:
     """SHA-256 of a value's canonical JSON, in hex."""
-    text = json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return text_sha256(json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":")))
 
 
 def human_bytes(size: float) -> str:

@@ -69,7 +69,7 @@ class TokenTable:
     def take(self, texts: NDArray[np.int64]) -> TokenTable:
         """The texts with the given numbers as a table of their own, which does not say what is a prompt."""
         places = self.places(texts)
-        offsets = np.concatenate([[0], np.cumsum(self.lengths[texts])]).astype(np.int64)
+        offsets = offsets_of(self.lengths[texts])
         pieces = {new: self.pieces[int(old)] for new, old in enumerate(texts) if int(old) in self.pieces}
         return TokenTable(
             self.ids[places], self.special[places], offsets, self.truncated[texts], pieces=pieces
@@ -79,7 +79,7 @@ class TokenTable:
         """The pieces of one text as a table of their own."""
         span = self.span(text)
         lengths = self.pieces[text]
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        offsets = offsets_of(lengths)
         return TokenTable(self.ids[span], self.special[span], offsets, np.zeros(len(lengths), bool))
 
     def beginnings(self) -> TokenTable:
@@ -90,9 +90,18 @@ class TokenTable:
         for text, pieces in self.pieces.items():
             lengths[text] = pieces[0]
         kept = self._places < np.repeat(lengths, self.lengths)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        offsets = offsets_of(lengths)
         prompt = None if self.prompt is None else self.prompt[kept]
         return TokenTable(self.ids[kept], self.special[kept], offsets, self.truncated, prompt)
+
+
+def offsets_of(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of n things of the given lengths starts in a row of them, and the end of the last, (n + 1,).
+
+    >>> offsets_of([2, 3]).tolist()
+    [0, 2, 5]
+    """
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
 def join_tables(tables: Sequence[TokenTable]) -> TokenTable:
@@ -106,7 +115,7 @@ def join_tables(tables: Sequence[TokenTable]) -> TokenTable:
     return TokenTable(
         np.concatenate([table.ids for table in tables]),
         np.concatenate([table.special for table in tables]),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        offsets_of(lengths),
         np.concatenate([table.truncated for table in tables]),
         pieces=pieces,
     )
@@ -202,11 +211,11 @@ def tokenize(
             ids.append(np.asarray(found["input_ids"][at], dtype=np.int32)[order])
             special.append(mask[order])
             prompt.append(before[order])
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in ids], dtype=np.int64)])
+    offsets = offsets_of([len(part) for part in ids])
     return TokenTable(
         np.concatenate([np.empty(0, np.int32), *ids]),
         np.concatenate([np.empty(0, bool), *special]),
-        offsets.astype(np.int64),
+        offsets,
         truncated,
         np.concatenate([np.empty(0, bool), *prompt]) if wrapping.prompt else None,
         pieces,

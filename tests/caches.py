@@ -55,6 +55,7 @@ def make_cache(
         ]
     }
     layers = as_layer_order(dict.fromkeys(name.split("/")[1] for name in embeddings))
+    bounds = np.linspace(0, n, shards + 1).astype(int).tolist()
     layout = {
         "identity": {"made": "for a test"},
         "request": {},
@@ -74,18 +75,18 @@ def make_cache(
         "views": list(views or {}),
         "token_metrics": [],
         "sinks": None,
+        "starts": bounds[:-1],
         "planned_shards": shards,
         "versions": {},
     }
     nonfinite = _nonfinite(streams, empty, undefined)
     table = _token_table(token_metrics)
-    bounds = np.linspace(0, n, shards + 1).astype(int)
     with CacheWriter(path, layout) as writer:
         for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
             writer.write_shard(
                 number,
-                int(start),
-                int(stop),
+                start,
+                stop,
                 {
                     folder: {name: array[start:stop] for name, array in arrays.items()}
                     for folder, arrays in streams.items()

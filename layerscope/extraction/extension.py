@@ -7,7 +7,6 @@ folder whose numbers are decided alike takes more of them, and keeps those it ha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import pandas as pd
 from layerscope.cache import LayerCache
 from layerscope.corpus import Corpus
 from layerscope.errors import UsageError, count_of
+from layerscope.files import text_sha256
 from layerscope.integrity import ROWS, rows_problems
 from layerscope.layers import parse_layers
 from layerscope.manifest import DamagedManifestError, find_manifest, layout_problems
@@ -33,14 +33,14 @@ class Asked:
     """How much one call of ``extract`` asks for.
 
     Attributes:
-        layers: a selection, as ``parse_layers`` takes it.
+        layers: items of a selection, as ``parse_layers`` takes them.
         poolings: names, or ``["auto"]``.
         views: of the corpus, or ``None``.
         token_metrics: names.
         keep_tokens: whether token states are stored.
     """
 
-    layers: str | list[str]
+    layers: list[str]
     poolings: list[str]
     views: ViewPlan | None
     token_metrics: tuple[str, ...]
@@ -106,7 +106,8 @@ class Held:
     @property
     def identity(self) -> dict[str, Any]:
         """Its own."""
-        return dict(self.manifest["identity"])
+        identity: dict[str, Any] = self.manifest["identity"]
+        return identity
 
     @property
     def starts(self) -> list[int]:
@@ -183,5 +184,5 @@ def _begins(path: Path, manifest: dict[str, Any], texts: Iterable[str]) -> bool:
     if rows_problems(path, manifest):
         return False
     held = pd.read_parquet(path / ROWS, columns=["text_sha256"])["text_sha256"].tolist()
-    first = [hashlib.sha256(text.encode()).hexdigest() for text, _ in zip(texts, held, strict=False)]
+    first = [text_sha256(text) for text, _ in zip(texts, held, strict=False)]
     return first == held

@@ -19,6 +19,7 @@ from layerscope.extraction.content import PUBLISHED_TOKEN_METRICS, TOKEN_METRICS
 from layerscope.extraction.pieces import Pieces
 from layerscope.extraction.plan import Listener, Plan
 from layerscope.extraction.shard import Shard
+from layerscope.extraction.streams import Stream
 from layerscope.extraction.work import Work, make_work
 from layerscope.layers import Layer
 from layerscope.pooling import TokenMasks, pool
@@ -144,19 +145,20 @@ class Job:
             int(stream.table.lengths[stream.new_texts(start, stop)].sum()) for stream in self._content.streams
         )
 
-    def _streams_to_run(self, shard: Shard) -> list[list[int]]:
-        """Indices of the streams that lack something, those with dropout and those without apart."""
-        lacking = [index for index in range(len(self._content.streams)) if shard.lacking(index)]
-        dropping = [index for index in lacking if self._content.streams[index].dropout is not None]
-        plain = [index for index in lacking if self._content.streams[index].dropout is None]
-        return [indices for indices in (plain, dropping) if indices]
+    def _lacking(self, shard: Shard) -> dict[int, Stream]:
+        """The streams that lack something in a shard, by index."""
+        return {index: stream for index, stream in enumerate(self._content.streams) if shard.lacking(index)}
 
     def _compute(self, shard: Shard) -> Iterator[int]:
-        """Run the shard's new texts; yields the number of tokens of each batch."""
-        for indices in self._streams_to_run(shard):
+        """Run the shard's new texts, views by dropout apart; yields the number of tokens of each batch."""
+        for with_dropout in (False, True):
             texts_of = {
-                index: self._content.streams[index].new_texts(shard.start, shard.stop) for index in indices
+                index: stream.new_texts(shard.start, shard.stop)
+                for index, stream in self._lacking(shard).items()
+                if (stream.dropout is not None) is with_dropout
             }
+            if not texts_of:
+                continue
             work = make_work(self._content, texts_of, shard.start)
             groups = self._groups(work.table, work.numbers, work.row)
             while groups:
@@ -180,10 +182,7 @@ class Job:
         recovered: dict[int, str] = {}
         for how in self._second_ways:
             broken = {
-                index: texts
-                for indices in self._streams_to_run(shard)
-                for index in indices
-                if len(texts := self._broken(shard, index))
+                index: texts for index in self._lacking(shard) if len(texts := self._broken(shard, index))
             }
             if not broken:
                 break

@@ -59,8 +59,8 @@ def _is_cache(folder: Path, *, overwrite: bool) -> bool:
         return True
 
 
-def check_layers(layers: Any) -> str | list[str]:
-    """The selection as text, or as a list of texts.
+def check_layers(layers: Any) -> list[str]:
+    """The items of the selection.
 
     Raises:
         UsageError: empty, or neither text nor numbers.
@@ -68,7 +68,7 @@ def check_layers(layers: Any) -> str | list[str]:
     if _is_whole(layers):
         return [str(int(layers))]
     if isinstance(layers, str) and layers.strip():
-        return layers
+        return layers.split(",")
     if isinstance(layers, Iterable) and not isinstance(layers, str | bytes | Mapping):
         items = [str(layer).strip() for layer in layers]
         if items and all(items):

@@ -52,6 +52,7 @@ def repair(
     made_of, identity = cache.manifest["made_of"], cache.manifest["identity"]
     model = made_of.get("model") if model is None else model
     texts = made_of.get("texts") if texts is None else texts
+    options = dict(made_of.get("options", {}))
     for what, value in (("model", model), ("corpus", texts)):
         if value is None:
             raise UsageError(
@@ -59,7 +60,8 @@ def repair(
                 f"give it with --{what}"
             )
     views = ViewPlan.of_identity(identity["views"])
-    is_column = views is not None and views.kind == "column"
+    if views is not None and views.kind != "column":  # which is among the options
+        options |= {"views": views.count, "view_kind": views.kind, "seed": views.seed}
     return extract(
         model,
         texts,
@@ -69,11 +71,8 @@ def repair(
         pooling=identity["pooling"],
         token_metrics=identity["token_metrics"],
         keep_tokens=identity["keep_tokens"],
-        views=0 if views is None or is_column else views.count,
-        view_kind="augment" if views is None or views.kind == "column" else views.kind,
-        seed=0 if views is None else views.seed,
         allow_pickle=allow_pickle,
         trust_remote_code=trust_remote_code,
         listener=listener,
-        **made_of.get("options", {}),
+        **options,
     )

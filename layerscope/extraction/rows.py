@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import pandas as pd
 
 from layerscope.corpus import Corpus
 from layerscope.extraction.content import Content
+from layerscope.files import text_sha256
 
 
 def rows_frame(
@@ -32,7 +31,7 @@ def rows_frame(
     frame = pd.DataFrame(
         {
             "row": rows,
-            "text_sha256": [hashlib.sha256(text.encode()).hexdigest() for text in corpus.texts],
+            "text_sha256": [text_sha256(text) for text in corpus.texts],
             "tokens": stream.spread(stream.table.lengths),
             "kept_tokens": kept,
             "sink_tokens": kept - content.token_counts("nosink"),

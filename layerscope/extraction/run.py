@@ -199,10 +199,13 @@ def extract(
     reading["limit"] = None if limit is None else int(limit)  # which may be numpy's
     options = (reading if places["texts"] else {}) | loading | structure | manner.options()
     made_of = places | {"options": options}
-    origin = {"request": request, "made_of": made_of, "model": {"name": source.name}}
+    origin = {"request": request, "made_of": made_of}
     backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
     _fill(
-        target, _Given(backbone, loaded, corpus, asked, manner, basis, origin), listener, overwrite=overwrite
+        target,
+        _Given(source.name, backbone, loaded, corpus, asked, manner, basis, origin),
+        listener,
+        overwrite=overwrite,
     )
     return LayerCache(target)
 
@@ -211,6 +214,7 @@ def extract(
 class _Given:
     """All that an extraction is made from, loaded."""
 
+    name: str
     backbone: Backbone
     loaded: LoadedModel
     corpus: Corpus
@@ -226,7 +230,7 @@ def _fill(target: Path, given: _Given, listener: Listener, *, overwrite: bool) -
         given.backbone, given.loaded, given.corpus, given.asked, given.manner,
     )  # fmt: skip
     held = find_held(target, given.basis, asked.views, corpus)
-    chosen = backbone.layers([*_listed(asked.layers), *(held.identity["layers"] if held else ())])
+    chosen = backbone.layers([*asked.layers, *(held.identity["layers"] if held else ())])
     view_plan = held.with_views(asked.views) if held else asked.views
     check_dropout(view_plan, backbone)
     streams = make_streams(corpus, view_plan, loaded, manner.wrapping, in_pieces=manner.in_pieces)
@@ -269,10 +273,9 @@ def _fill(target: Path, given: _Given, listener: Listener, *, overwrite: bool) -
         *unknown_tokens_note(table, loaded.tokenizer),
         *bos_eos_note(table, loaded.tokenizer),
     )
-    name = given.origin["model"]["name"]
     layout = given.origin | {
         "identity": identity,
-        "model": _describe_model(name, backbone),
+        "model": _describe_model(given.name, backbone),
         "corpus": _describe_corpus(corpus, notes),
         "rows": corpus.n_texts,
         "layers": list(widths),
@@ -288,7 +291,7 @@ def _fill(target: Path, given: _Given, listener: Listener, *, overwrite: bool) -
     adds_to = held.identity if held else None
     with CacheWriter(target, layout, overwrite=overwrite, adds_to=adds_to) as writer:
         added = held.additions(identity, corpus.n_texts) if held else ()
-        plan = job.plan(name, (*added, *notes), loaded.max_length, sinks)
+        plan = job.plan(given.name, (*added, *notes), loaded.max_length, sinks)
         plan = replace(plan, finished_shards=len(writer.finished), bytes_there=writer.bytes_there)
         check_space(target, plan)
         listener.plan(plan)
@@ -302,11 +305,6 @@ def _place_of(what: Any) -> str | None:
         return None
     path = Path(what).expanduser()
     return str(path.resolve()) if path.exists() else str(what)
-
-
-def _listed(layers: str | list[str]) -> list[str]:
-    """The items of a selection."""
-    return layers.split(",") if isinstance(layers, str) else layers
 
 
 def _describe_model(name: str, backbone: Backbone) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from layerscope.extraction.content import Content
 from layerscope.tensors import read_shapes, read_tensor
+from layerscope.tokens import offsets_of
 
 
 class Shard:
@@ -207,7 +208,7 @@ class Shard:
         return {
             "ids": np.concatenate([stream.table.ids[span] for span in spans]),
             "kept": np.concatenate([kept[span] for span in spans]),
-            "offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            "offsets": offsets_of(counts),
         }
 
     def metrics_frame(self) -> pd.DataFrame | None:

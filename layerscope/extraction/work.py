@@ -53,18 +53,25 @@ def make_work(content: Content, texts_of: Mapping[int, NDArray[np.int64]], first
         texts_of: by index of the stream, numbers of its texts; at least one stream.
         first_row: of the shard.
     """
-    streams = {index: content.streams[index] for index in texts_of}
-    sets = [
-        {name: mask[streams[index].table.places(texts)] for name, mask in content.sets[index].items()}
-        for index, texts in texts_of.items()
-    ]
+    parts = []
+    for index, texts in texts_of.items():
+        stream = content.streams[index]
+        places = stream.table.places(texts)
+        parts.append(
+            Work(
+                table=stream.table.take(texts),
+                sets={name: mask[places] for name, mask in content.sets[index].items()},
+                stream=np.full(len(texts), index),
+                text=texts,
+                row=stream.first_row[texts] - first_row,
+                dropout=stream.dropout,
+            )
+        )
     return Work(
-        table=join_tables([streams[index].table.take(texts) for index, texts in texts_of.items()]),
-        sets={name: np.concatenate([part[name] for part in sets]) for name in sets[0]},
-        stream=np.concatenate([np.full(len(texts), index) for index, texts in texts_of.items()]),
-        text=np.concatenate([*texts_of.values()]),
-        row=np.concatenate(
-            [streams[index].first_row[texts] - first_row for index, texts in texts_of.items()]
-        ),
-        dropout=next(iter(streams.values())).dropout,
+        table=join_tables([part.table for part in parts]),
+        sets={name: np.concatenate([part.sets[name] for part in parts]) for name in parts[0].sets},
+        stream=np.concatenate([part.stream for part in parts]),
+        text=np.concatenate([part.text for part in parts]),
+        row=np.concatenate([part.row for part in parts]),
+        dropout=parts[0].dropout,
     )
