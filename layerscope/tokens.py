@@ -187,6 +187,7 @@ def tokenize(
     ids: list[NDArray[np.int32]] = []
     special: list[NDArray[np.bool_]] = []
     prompt: list[NDArray[np.bool_]] = []
+    lengths: list[int] = []
     truncated = np.zeros(len(texts), dtype=bool)
     pieces: dict[int, tuple[int, ...]] = {}
     wrapped = wrapping != Wrapping()
@@ -211,11 +212,13 @@ def tokenize(
             ids.append(np.asarray(found["input_ids"][at], dtype=np.int32)[order])
             special.append(mask[order])
             prompt.append(before[order])
-    offsets = offsets_of([len(part) for part in ids])
+        lengths += [len(part) for part in ids[-len(chunk) :]]
+        for parts_of in (ids, special, prompt):  # an array a text would take more room than its tokens
+            parts_of[-len(chunk) :] = [np.concatenate(parts_of[-len(chunk) :])]
     return TokenTable(
         np.concatenate([np.empty(0, np.int32), *ids]),
         np.concatenate([np.empty(0, bool), *special]),
-        offsets,
+        offsets_of(lengths),
         truncated,
         np.concatenate([np.empty(0, bool), *prompt]) if wrapping.prompt else None,
         pieces,
