@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from layerscope.checkup import doctor
     from layerscope.corpus import Corpus, read_corpus
     from layerscope.errors import LayerscopeError
+    from layerscope.evaluate.mteb.run import evaluate_mteb
     from layerscope.evaluate.sts import evaluate_sts
     from layerscope.extraction import extract, repair
     from layerscope.frames import read_frame, write_frame
@@ -31,6 +32,7 @@ _HOMES = {
     "analyze": "layerscope.analysis",
     "compare_layers": "layerscope.analysis",
     "doctor": "layerscope.checkup",
+    "evaluate_mteb": "layerscope.evaluate.mteb.run",
     "evaluate_sts": "layerscope.evaluate.sts",
     "extract": "layerscope.extraction",
     "pick_layers": "layerscope.select",
@@ -52,6 +54,7 @@ __all__ = [
     "analyze",
     "compare_layers",
     "doctor",
+    "evaluate_mteb",
     "evaluate_sts",
     "extract",
     "pick_layers",

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from layerscope.errors import FrameError, UsageError, first_line, named
 from layerscope.files import make_folder, write_atomic
@@ -26,7 +27,8 @@ METRIC_COLUMNS = (
 )  # fmt: skip
 SCORE_COLUMNS = (
     "model", "task", "split", "subset", "layer", "layer_name", "depth", "pooling", "metric", "variant",
-    "score", "ci_low", "ci_high", "n", "reason", "draws",
+    "score", "ci_low", "ci_high", "n", "vs_last", "vs_last_low", "vs_last_high", "vs_last_p", "reason",
+    "note", "draws",
 )  # fmt: skip
 PICK_COLUMNS = (
     "model", "corpus", "pooling", "kind", "criterion", "metric", "variant", "direction",
@@ -37,7 +39,7 @@ LAYER_PAIR_COLUMNS = (
     "model", "corpus", "pooling", "layer_name", "other_layer_name", "metric", "variant", "value", "n",
     "reason",
 )  # fmt: skip
-_NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n"}
+_NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n", "vs_last", "vs_last_p"}
 _KEYS = ("model", "corpus", "task", "split", "subset", "layer_name", "pooling", "metric", "variant")
 _REQUIRED = {
     "metrics": ("layer", "layer_name", "depth", "pooling", "metric", "value"),
@@ -240,6 +242,21 @@ _HOW = {
     "scores": "make one with 'layerscope evaluate sts CACHE'",
     "picks": "make one with 'layerscope select METRICS.parquet'",
 }
+
+
+def draws_by_layer(rows: pd.DataFrame) -> NDArray[np.float64] | None:
+    """The resampled values of the layers in ``rows``, (draws, layers); ``None`` where any are missing."""
+    if "draws" not in rows or rows["draws"].isna().any():
+        return None
+    columns = [np.asarray(draws, dtype=np.float64) for draws in rows["draws"]]
+    if not columns or len({len(column) for column in columns}) != 1 or not len(columns[0]):
+        return None
+    return np.stack(columns, axis=1)
+
+
+def labels(rows: pd.DataFrame, column: str) -> pd.Series[str]:
+    """A column as text, empty where it is missing, as it is in tables from elsewhere."""
+    return rows[column].astype(object).where(rows[column].notna(), "").astype(str)
 
 
 def not_finite(rows: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ import logging as python_logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +69,27 @@ class LoadedModel:
     dtype: str
 
 
+class OpenedModel:
+    """A model that is found once and loaded at most once, for several extractions.
+
+    Args:
+        model: a hub id, a folder, a .gguf file, or a loaded model.
+        tokenizer: as for ``load_model``.
+        loading: options of ``load_model``.
+    """
+
+    def __init__(self, model: Any, *, tokenizer: Any = None, **loading: Any) -> None:
+        trust = bool(loading.get("trust_remote_code"))
+        self.source = find_model(model, loading.get("revision"), trust_remote_code=trust)
+        self.given = model
+        self._options = loading | {"tokenizer": tokenizer}
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        """The model and its tokenizer, loaded when first asked for."""
+        return load_model(self.source, self.given, **self._options)
+
+
 def find_model(model: Any, revision: str | None = None, *, trust_remote_code: bool = False) -> ModelSource:
     """Say which model ``model`` is, without loading its weights into memory.
 
@@ -75,6 +97,8 @@ def find_model(model: Any, revision: str | None = None, *, trust_remote_code: bo
         ModelError: no such folder, no weights in it, or a hub id that cannot be reached.
         UsageError: nothing that could be a model, or a revision of a local one.
     """
+    if isinstance(model, OpenedModel):
+        return model.source
     if revision is not None and not isinstance(revision, str):
         raise UsageError(f"revision is {revision!r}: give a branch, tag or commit as text")
     if not isinstance(model, str | Path):
@@ -229,6 +253,8 @@ def load_model(
         ModelError: weights missing or unreadable, no tokenizer, or one that is not the model's.
         UsageError: a limit, dtype or device that cannot be.
     """
+    if isinstance(model, OpenedModel):
+        return model.loaded
     if source.location is None:
         if dtype != "auto" or device != "auto":
             raise UsageError("a loaded model keeps its own dtype and device: convert it with model.to()")

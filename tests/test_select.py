@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from layerscope.depth_rules import DEPTH_RULES, rule_layer
 from layerscope.errors import FrameError, UsageError
 from layerscope.frames import (
     METRIC_COLUMNS,
@@ -21,7 +22,6 @@ from layerscope.layers import make_layer, standard_layers
 from layerscope.metrics import METRICS
 from layerscope.resampling import interval
 from layerscope.select import LayerSelector, pick_layers, with_costs
-from layerscope.select.picks import BASELINES, baseline_layer
 from layerscope.select.selector import FEWEST_TEXTS
 
 NAN = float("nan")
@@ -468,19 +468,17 @@ def test_a_frame_that_does_not_name_its_corpus_has_picks_all_the_same():
 )
 def test_depth_rules_take_the_nearest_block(n_blocks, has_norm, last, middle, two_thirds):
     names = standard_layers(n_blocks, has_norm)
-    depths = pd.DataFrame(
-        {"layer_name": names, "depth": [make_layer(name, n_blocks).depth for name in names]}
-    )
+    depths = {name: make_layer(name, n_blocks).depth for name in names}
     expected = {"last layer": last, "middle layer": middle, "2/3 depth": two_thirds}
     for order in (names, names[::-1]):
-        assert {rule: baseline_layer(rule, order, depths) for rule in BASELINES} == expected
+        assert {rule: rule_layer(rule, order, depths) for rule in DEPTH_RULES} == expected
 
 
 def test_depth_rules_choose_among_the_layers_that_are_there():
     names = ["embed", "block.2", "block.10", "normed.6"]
-    depths = pd.DataFrame({"layer_name": names, "depth": [0.0, 0.2, 1.0, 0.6]})
-    assert [baseline_layer(rule, names, depths) for rule in BASELINES] == ["block.10", "block.2", "block.10"]
-    assert baseline_layer("middle layer", ["embed"], depths) == "embed"
+    depths = dict(zip(names, [0.0, 0.2, 1.0, 0.6], strict=True))
+    assert [rule_layer(rule, names, depths) for rule in DEPTH_RULES] == ["block.10", "block.2", "block.10"]
+    assert rule_layer("middle layer", ["embed"], depths) == "embed"
 
 
 @pytest.mark.parametrize(
@@ -501,7 +499,7 @@ def test_token_sets_have_depth_rules_only_where_there_are_no_vectors(poolings, w
 def scores_frame(scores, draws=None, **more):
     frame = metrics_frame(scores, draws, **({"metric": "cosine_spearman", "variant": "raw"} | more))
     return frame.rename(columns={"value": "score"}).assign(task=more.get("task", "sts"))[
-        [column for column in SCORE_COLUMNS if column not in ("split", "subset")]
+        [column for column in SCORE_COLUMNS if column not in ("split", "subset") and "vs_last" not in column]
     ]
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, rankdata, spearmanr
 
 from layerscope.errors import CorpusError, UsageError
-from layerscope.evaluate.sts import _pearson, _spearman, _weighted_ranks, evaluate_sts
+from layerscope.evaluate.correlation import pearson, spearman, weighted_ranks
+from layerscope.evaluate.sts import evaluate_sts
 from layerscope.frames import SCORE_COLUMNS
 from layerscope.resampling import interval
 from tests.caches import make_cache
@@ -110,9 +111,9 @@ def test_weights_are_repetitions(rows):
     x, y, weights = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     long_x, long_y = (np.repeat(column, weights.astype(int)) for column in (x, y))
     first = np.cumsum(weights) - weights  # where each value stands first among the repeated ones
-    ranks = _weighted_ranks(x, weights[None])[0][weights > 0]
+    ranks = weighted_ranks(x, weights[None])[0][weights > 0]
     np.testing.assert_array_equal(ranks, rankdata(long_x)[first[weights > 0].astype(int)])
-    for ours, scipys in ((_spearman, spearmanr), (_pearson, pearsonr)):
+    for ours, scipys in ((spearman, spearmanr), (pearson, pearsonr)):
         found = ours(x, y, weights[None])[0]
         if len(set(long_x)) < 2 or len(set(long_y)) < 2:
             assert np.isnan(found)
@@ -123,15 +124,15 @@ def test_weights_are_repetitions(rows):
 @pytest.mark.parametrize("value", [0.1, 0.7, 1 / 3, 1e10 / 3])
 def test_a_resample_of_one_pair_alone_has_no_correlation(value):
     x, y = np.array([value, 0.2, 0.5]), np.array([0.3, value / 7, 0.9])
-    for correlate in (_pearson, _spearman):
+    for correlate in (pearson, spearman):
         assert np.isnan(correlate(x, y, np.array([[3.0, 0, 0], [0, 3, 0], [0, 0, 7], [0, 0, 0]]))).all()
 
 
 def test_many_weights_are_each_on_their_own():
     rng = np.random.default_rng(0)
     x, y, weights = rng.normal(size=9), rng.normal(size=9), rng.integers(0, 3, size=(20, 9)).astype(float)
-    together = _spearman(x, y, weights)
-    np.testing.assert_allclose(together, [_spearman(x, y, row[None])[0] for row in weights], atol=1e-12)
+    together = spearman(x, y, weights)
+    np.testing.assert_allclose(together, [spearman(x, y, row[None])[0] for row in weights], atol=1e-12)
 
 
 # The frame

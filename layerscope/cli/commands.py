@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from layerscope.cli import console
-from layerscope.errors import CacheError, ModelError, UsageError, count_of
+from layerscope.errors import CacheError, FrameError, ModelError, UsageError, count_of, named
+from layerscope.files import make_folder
 from layerscope.frames import (
     check_one,
     check_same_model,
@@ -180,6 +181,7 @@ def evaluate_sts(
     cache_path: Path,
     score_column: str,
     task: str | None,
+    subsets: Path | None,
     pooling: list[str] | None,
     draws: int,
     seed: int,
@@ -188,16 +190,25 @@ def evaluate_sts(
     """``layerscope evaluate sts``."""
     from layerscope.cache import LayerCache
     from layerscope.evaluate.sts import evaluate_sts as run
+    from layerscope.evaluate.sts import read_subsets
 
     cache = LayerCache(cache_path)
     target, _ = frame_files(output or _default(cache_path, "scores"), "scores")
-    scores = run(cache, score_column=score_column, pooling=pooling, task=task, draws=draws, seed=seed)
+    given = None if subsets is None else read_subsets(subsets, cache.corpus, cache.n_rows // 2)
+    scores = run(
+        cache, score_column=score_column, pooling=pooling, task=task, subsets=given, draws=draws, seed=seed
+    )
+    several = scores["subset"].nunique() > 1
     named = scores.assign(metric=scores["metric"] + " " + scores["variant"])
+    if several:
+        named = scores[(scores["metric"] == "cosine_spearman") & (scores["variant"] == "raw")]
+        named = named.assign(metric=named["subset"])
     pairs = sorted({*scores["n"]})
     counted = f"{pairs[0]:,}" + (f" to {pairs[-1]:,}" if len(pairs) > 1 else "")
     console.layer_figures(named, cache.layers, "score", title=f"{scores['task'].iloc[0]}: {counted} pairs")
     for reason in scores.loc[scores["score"].isna(), "reason"].unique():
         console.note(f"no score for some layers: {reason}")
+    console.best_layers(scores[(scores["variant"] == "raw") & (scores["metric"] == "cosine_spearman")])
     console.wrote(write_frame(scores, target))
     metrics = _default(cache_path, "metrics")
     console.next_step(
@@ -205,6 +216,99 @@ def evaluate_sts(
         if metrics.is_file()
         else console.command("analyze", cache_path)
     )
+
+
+def evaluate_mteb(
+    model: str, tasks: str, output: Path | None, *, results: Path, as_json: bool, **options: Any
+) -> None:
+    """``layerscope evaluate mteb``."""
+    from layerscope.evaluate.mteb.run import Evaluation
+    from layerscope.evaluate.mteb.run import evaluate_mteb as run
+    from layerscope.layers import as_layer_order
+
+    target, _ = frame_files(output or results / "scores.parquet", "scores")
+    names = [name.strip() for name in tasks.split(",") if name.strip()]
+    with console.progress("scoring layers") as advance:
+        told = Evaluation(advance, console.note)
+        scores = run(model, names, results=results, told=told, **options)
+    if as_json:
+        write_frame(scores, target)
+        console.out.print(frame_json(scores), markup=False)
+        return
+    whole = scores.assign(metric=_task_columns(scores))
+    console.layer_figures(whole, as_layer_order(scores["layer_name"].unique()), "score", title="Main scores")
+    for reason, rows in scores[scores["score"].isna()].groupby("reason", sort=False):
+        console.note(f"no score of {named(rows['task'])} at {named(rows['layer_name'])}: {reason}")
+    console.best_layers(scores)
+    console.wrote([results, *write_frame(scores, target)])
+    console.next_step(console.command("compare", "METRICS", target))
+
+
+def _task_columns(scores: pd.DataFrame) -> pd.Series[str]:
+    """What the column of a score is called: its task, and split and subset where there are several."""
+    column = scores["task"]
+    for key in ("split", "subset"):
+        several = scores.groupby("task")[key].transform("nunique") > 1
+        column = column.where(~several, column + " " + scores[key])
+    return column
+
+
+def compare(metrics: Path, scores: Path, output: Path, *, tasks: Path | None, **options: Any) -> None:
+    """``layerscope compare``."""
+    import pandas as pd
+
+    from layerscope.compare.aligned import align
+    from layerscope.compare.correlations import correlate_layers
+    from layerscope.compare.regret import regret_table, verdict
+    from layerscope.evaluate.importing import import_results, import_table
+    from layerscope.plots import plot_correlations, save_figure
+    from layerscope.plots.curves import figure_of
+
+    kind, values = import_table(metrics, tasks=tasks)
+    if kind != "metrics":
+        raise FrameError(f"{metrics} holds scores, not metrics: give the metrics first, then the scores")
+    kind, rated = ("scores", import_results(scores)) if scores.is_dir() else import_table(scores)
+    if kind != "scores":
+        raise FrameError(f"{scores} holds metrics, not scores: give the metrics first, then the scores")
+    permutations, draws, seed = (options.pop(name) for name in ("permutations", "draws", "seed"))
+    tables: list[tuple[pd.DataFrame, pd.DataFrame]] = []
+    written: list[Path] = []
+    for aligned in align(values, rated, **options):
+        for text in aligned.notes:
+            console.note(text)
+        correlations = correlate_layers(aligned, permutations=permutations, draws=draws, seed=seed)
+        regret = regret_table(aligned, draws=draws, seed=seed)
+        tables.append((correlations, regret))
+        console.correlation_figures(correlations)
+        console.regret_figures(regret)
+        console.out.print(escape(verdict(regret)))
+        console.out.print()
+        make_folder(output)
+        name = f"correlations-{aligned.model.replace('/', '-') or 'model'}"
+        written += save_figure(figure_of(plot_correlations(correlations)), output / name)
+    written += write_frame(
+        pd.concat([first for first, _ in tables], ignore_index=True), output / "correlations"
+    )
+    written += write_frame(pd.concat([second for _, second in tables], ignore_index=True), output / "regret")
+    console.wrote(written)
+
+
+def import_source(
+    source: Path, output: Path, tasks: Path | None, pooling: str, layer_pattern: str | None
+) -> None:
+    """``layerscope import``."""
+    from layerscope.evaluate.importing import LAYER_PATTERN, import_results, import_table
+
+    if source.is_dir():
+        kind = "scores"
+        frame = import_results(source, layer_pattern=layer_pattern or LAYER_PATTERN, pooling=pooling)
+    else:
+        kind, frame = import_table(source, tasks=tasks, pooling=pooling)
+    target, _ = frame_files(output, kind)
+    console.note(f"{kind} of {named(frame['model'])}: {count_of(len(frame), 'row')}")
+    console.wrote(write_frame(frame, target))
+    other = ("METRICS", target) if kind == "scores" else (target, "SCORES")
+    console.next_step(console.command("compare", *other))
 
 
 def report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shlex
 import sys
 import time
@@ -17,6 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from layerscope.depth_rules import DEPTH_RULES
 from layerscope.errors import count_of
 from layerscope.files import human_bytes
 
@@ -188,6 +190,87 @@ def pick_figures(picks: pd.DataFrame) -> None:
     unsure = picks[picks["layer_name"].notna() & (picks["kind"] == "criterion") & (picks["reason"] != "")]
     for reason in unsure["reason"].unique():
         note(f"no support is given: {reason}")
+
+
+def best_layers(scores: pd.DataFrame) -> None:
+    """Of every task and pooling, whether the best layer is better than the last one."""
+    from layerscope.evaluate.differences import best_against_last
+
+    for best in best_against_last(scores).to_dict("records"):
+        where = ", ".join(str(best[key]) for key in ("task", "subset", "pooling") if best[key] not in _PLAIN)
+        text = f"{where}: best is {best['layer_name']} ({number(best['score'])})"
+        if best["vs_last"] == 0:
+            text += ", the last layer"
+        elif math.isfinite(best["vs_last"]):
+            text += f", {number(best['vs_last'])} above the last layer"
+            if math.isfinite(best["vs_last_p"]):
+                low, high, p = (best[f"vs_last_{name}"] for name in ("low", "high", "p"))
+                sure = "beyond chance" if p < 0.05 else "not beyond chance"
+                text += f" [{number(low)}, {number(high)}], p = {p:.2g} over all layers: {sure}"
+        note(text)
+
+
+_PLAIN = ("all", "default", "")
+
+
+def correlation_figures(correlations: pd.DataFrame) -> None:
+    """Correlations of one model, averaged over tasks, a line a metric."""
+    mean = correlations[correlations["task"] == "mean over tasks"]
+    statistics = list(dict.fromkeys(mean["statistic"]))
+    rows = []
+    for (metric, variant), group in mean.groupby(["metric", "variant"], sort=False):
+        records = {str(record["statistic"]): record for record in group.to_dict("records")}
+        cells = []
+        for name in statistics:
+            value, p = float(records[name]["value"]), float(records[name]["p"])
+            cells.append(number(value, 2) + (f" (p {p:.2g})" if math.isfinite(p) else ""))
+        low, high = (float(records["spearman"][f"ci_{end}"]) for end in ("low", "high"))
+        interval = f"[{number(low, 2)}, {number(high, 2)}]" if math.isfinite(low) else "–"
+        rows.append([str(metric) + (f" ({variant})" if variant else ""), cells[0], interval, *cells[1:]])
+    title = f"{mean['model'].iloc[0]}: correlation of metric and score over layers, mean over tasks"
+    figures(["metric"], [statistics[0], "95 %", *statistics[1:]], rows, title)
+
+
+def regret_figures(table: pd.DataFrame) -> None:
+    """Average scores, in percent: references first, then each criterion in both directions."""
+    first = table[table["reference"] == table["reference"].iloc[0]]
+    rules = first[first["kind"] != "criterion"]
+    shown = [
+        [
+            str(rule["criterion"]) + ("" if rule["layers"] == "all" else f" ({rule['layers']})"),
+            number(100 * rule["score"], 2),
+            str(rule["layer_name"]) or "–",
+        ]
+        for rule in rules.to_dict("records")
+    ]
+    title = f"{first['model'].iloc[0]}: average score of {first['n'].iloc[0]} tasks, in %"
+    figures(["layer taken"], ["score", "layer"], shown, title)
+    depth = rules[rules["criterion"].isin(DEPTH_RULES)]
+    best_rule = depth.loc[depth["score"].idxmax(), "criterion"]
+    against = table[(table["kind"] == "criterion") & (table["reference"] == best_rule)]
+    rows = []
+    for (criterion, direction), group in against.groupby(["criterion", "direction"], sort=False):
+        cells = []
+        for scope, layers in (("per task", "all"), ("one layer", "all"), ("per task", "without layer 0"),
+                              ("one layer", "without layer 0")):  # fmt: skip
+            found = group[(group["scope"] == scope) & (group["layers"] == layers)]
+            cells.append(_regret_cell(found.iloc[0]) if len(found) else "–")
+        own = " *" if group["own_direction"].any() else ""
+        rows.append([f"{criterion} {_ARROWS[str(direction)]}{own}", *cells])
+    columns = ["per task", "one layer", "per task, no layer 0", "one layer, no layer 0"]
+    figures(
+        ["picked by"],
+        columns,
+        rows,
+        f"the same, picked by a metric (↑ highest, ↓ lowest, * its usual end); in brackets the difference "
+        f"to the {best_rule}, ! where it is beyond chance",
+    )
+
+
+def _regret_cell(rule: pd.Series[Any]) -> str:
+    """A score with its difference to the best depth rule."""
+    mark = "!" if rule["p_holm"] < 0.05 else ""
+    return f"{100 * rule['score']:.2f} ({100 * rule['difference']:+.2f}{mark})"
 
 
 def _percent(share: float) -> str:

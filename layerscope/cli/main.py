@@ -33,7 +33,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 def _after_interruption(command: str | None) -> str:
-    if command in ("extract", "repair", "demo"):
+    if command in ("extract", "repair", "demo", "evaluate"):
         return "what is finished stays; the same command goes on from there"
     return "nothing was written; run the same command again"
 
@@ -508,6 +508,14 @@ def evaluate_sts(
             show_default=False,
         ),
     ] = None,
+    subsets: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table of subsets (columns subset, first_row, rows): score each, and their mean.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     pooling: Annotated[
         list[str] | None,
         typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
@@ -529,7 +537,247 @@ def evaluate_sts(
     ] = None,
 ) -> None:
     """Correlate the cosine of pairs with human scores, for every layer."""
-    commands.evaluate_sts(cache, score_column, task, pooling, draws, seed, output)
+    commands.evaluate_sts(cache, score_column, task, subsets, pooling, draws, seed, output)
+
+
+@evaluate_app.command("mteb")
+def evaluate_mteb(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False
+        ),
+    ],
+    tasks: Annotated[
+        str, typer.Option(help="Comma-separated names of mteb tasks.", metavar="LIST", show_default=False)
+    ] = "",
+    benchmark: Annotated[
+        str | None,
+        typer.Option(help="Also all tasks of this mteb benchmark.", metavar="NAME", show_default=False),
+    ] = None,
+    task_data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with data of tasks: TASK/SPLIT.tsv (.csv, .jsonl, .parquet), for retrieval "
+            "TASK/corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv. Other tasks are fetched as mteb does.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
+    ] = None,
+    results: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of mteb's result files, scores by item, and vectors; what is there is not computed "
+            "again.",
+            metavar="FOLDER",
+        ),
+    ] = Path("mteb-results"),
+    layers: Annotated[
+        str,
+        typer.Option(
+            help="As for extract; 'normed,norm' are those with the final norm applied.", metavar="LIST"
+        ),
+    ] = "all",
+    pooling: Annotated[str, typer.Option(help="Comma-separated, as for extract.", metavar="LIST")] = "mean",
+    normalize: Annotated[
+        bool,
+        typer.Option(
+            "--normalize/--no-normalize",
+            help="Scale vectors to unit length, as many sentence-transformers models do at their end.",
+        ),
+    ] = False,
+    prompt: Annotated[
+        str,
+        typer.Option(
+            help="Stands before texts that are no queries or documents.", metavar="TEXT", show_default=False
+        ),
+    ] = "",
+    query_prompt: Annotated[
+        str, typer.Option(help="Stands before every query.", metavar="TEXT", show_default=False)
+    ] = "",
+    document_prompt: Annotated[
+        str, typer.Option(help="Stands before every document.", metavar="TEXT", show_default=False)
+    ] = "",
+    draws: Annotated[
+        int, typer.Option(help="Bootstrap samples of items, for intervals; 0 for none.", min=0, metavar="N")
+    ] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, metavar="N")] = 0,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            help="Cut texts at N tokens, below the model's own limit.", min=1, metavar="N", show_default=False
+        ),
+    ] = None,
+    drop_first_token: Annotated[
+        bool, typer.Option("--drop-first-token", help="Leave the first token of every text out.")
+    ] = False,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    batch_tokens: Annotated[int, typer.Option(help="Padded tokens per batch.", min=1, metavar="N")] = 4096,
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    revision: Revision = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    part: Part = "encoder",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="By default RESULTS/scores.parquet.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the frame as JSON; what is missing is null.")
+    ] = False,
+) -> None:
+    """Score every layer on MTEB tasks; the model runs once over each text.
+
+    Interrupted? The same command goes on where it stopped.
+    """
+    commands.evaluate_mteb(
+        model,
+        tasks,
+        output,
+        benchmark=benchmark,
+        task_data=task_data,
+        results=results,
+        layers=layers,
+        pooling=pooling,
+        normalize=normalize,
+        prompt=prompt,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        draws=draws,
+        seed=seed,
+        max_length=max_length,
+        drop_first_token=drop_first_token,
+        dtype=dtype,
+        device=device,
+        batch_tokens=batch_tokens,
+        blocks=blocks,
+        final_norm=final_norm,
+        revision=revision,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+        part=part,
+        as_json=as_json,
+    )
+
+
+@app.command(short_help="Say what the metrics are worth, given scores.")
+def compare(
+    metrics: Annotated[
+        Path,
+        typer.Argument(
+            help="A metrics frame, or a tidy table: model, layer, dataset, metric, value.",
+            metavar="METRICS",
+            show_default=False,
+        ),
+    ],
+    scores: Annotated[
+        Path,
+        typer.Argument(
+            help="A scores frame, a tidy table: model, layer, task, main_score; or a folder of mteb results.",
+            metavar="SCORES",
+            show_default=False,
+        ),
+    ],
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with the columns task, dataset: which data set of METRICS is which task.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(help="Which of the scores; mean by default.", metavar="NAME", show_default=False),
+    ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(
+            help="Which score; main_score or cosine_spearman by default.", metavar="NAME", show_default=False
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="Which recipe of metrics that come in several; all by default.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    permutations: Annotated[
+        int, typer.Option(help="Permutations of the layers, for p-values.", min=0, metavar="N")
+    ] = 999,
+    draws: Annotated[
+        int, typer.Option(help="Bootstrap samples of the tasks, for intervals.", min=0, metavar="N")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option(help="Seed of both.", min=0, metavar="N")] = 0,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", help="Folder for tables and figures.", metavar="FOLDER", parser=_folder
+        ),
+    ] = Path("compare"),
+) -> None:
+    """Correlate metrics with scores over layers, and say what picking by them costs against depth rules."""
+    commands.compare(
+        metrics,
+        scores,
+        output,
+        tasks=tasks,
+        pooling=pooling,
+        score=score,
+        variant=variant,
+        permutations=permutations,
+        draws=draws,
+        seed=seed,
+    )
+
+
+@app.command("import", short_help="Turn scores or metrics from elsewhere into a frame.")
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of mteb results; or a .csv or .parquet table of scores (model, layer, task, "
+            "main_score) or metrics (model, layer, dataset, metric, value).",
+            metavar="SOURCE",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="The frame to write.", metavar="FILE", show_default=False),
+    ],
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with the columns task, dataset: which data set is which task.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    pooling: Annotated[
+        str, typer.Option(help="Of the vectors, where SOURCE does not say.", metavar="NAME")
+    ] = ("mean"),
+    layer_pattern: Annotated[
+        str | None,
+        typer.Option(
+            help="Regular expression with a group (?P<layer>...), for names of result folders.",
+            metavar="REGEX",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Turn a folder of mteb results, or a tidy table, into a frame for select, compare and report."""
+    commands.import_source(source, output, tasks, pooling, layer_pattern)
 
 
 @app.command(short_help="Write one self-contained HTML report.")

@@ -11,13 +11,16 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from layerscope.cache import LayerCache, as_cache
-from layerscope.errors import CorpusError, UsageError, nearest
+from layerscope.errors import CorpusError, UsageError, first_line, named, nearest
+from layerscope.evaluate.correlation import pearson, spearman
+from layerscope.evaluate.differences import with_differences
 from layerscope.frames import SCORE_COLUMNS, as_frame, not_finite
 from layerscope.resampling import check_draws, interval
 
 Resample = Literal["auto", "pairs", "texts"]
 VARIANTS = ("raw", "center")
 _REUSED = 4.0
+_WHOLE = "all"
 _OWN_COLUMNS = frozenset(
     ("row", "text_sha256", "tokens", "kept_tokens", "sink_tokens", "truncated", "empty", "duplicate_of",
      "undefined", "nonfinite", "pair", "side")
@@ -31,6 +34,7 @@ def evaluate_sts(
     score_column: str = "score",
     pooling: str | Sequence[str] | None = None,
     task: str | None = None,
+    subsets: str | Sequence[str] | None = None,
     draws: int = 500,
     seed: int = 0,
     resample: Resample = "auto",
@@ -46,6 +50,9 @@ def evaluate_sts(
         score_column: the column of the cache's rows that holds them.
         pooling: which of the cache's poolings, one or several; all of them where not given.
         task: what to call it; the corpus' name where not given.
+        subsets: which subset each pair belongs to, (pairs,), or the column of the cache's rows that says so.
+            Then every subset is scored too, and ``mean`` is the plain mean of their scores, as in older
+            papers; ``all`` is one correlation over all pairs.
         draws: bootstrap samples for intervals; 0 for none.
         seed: of the bootstrap.
         resample: what is drawn: ``pairs``, or ``texts`` with all their pairs where few texts make many
@@ -53,14 +60,15 @@ def evaluate_sts(
             more pairs on average.
 
     Returns:
-        A frame with the columns ``SCORE_COLUMNS``: per layer, pooling, variant (``raw``; ``center``: the
-        mean vector subtracted first) and metric (``cosine_spearman``, ``cosine_pearson``), in [-1, 1].
+        A frame with the columns ``SCORE_COLUMNS``: per layer, pooling, subset, variant (``raw``; ``center``:
+        the mean vector subtracted first) and metric (``cosine_spearman``, ``cosine_pearson``), in [-1, 1].
 
     Raises:
         CorpusError: the corpus has no pairs or no scores.
         UsageError: scores of another shape, or a pooling that is not known.
 
-    Source: Agirre et al. 2012 to 2016 (SemEval STS); Spearman as in MTEB (Muennighoff et al. 2023).
+    Source: Agirre et al. 2012 to 2016 (SemEval STS); Spearman as in MTEB (Muennighoff et al. 2023); ``all``
+    and ``mean`` as in SentEval (Conneau & Kiela 2018).
     """
     cache = as_cache(cache)
     check_draws(draws, seed)
@@ -70,6 +78,7 @@ def evaluate_sts(
     if resample not in get_args(Resample):
         raise UsageError(f"resample is '{resample}': {nearest(str(resample), get_args(Resample))}")
     gold = _gold_scores(cache, scores, score_column)
+    groups = _groups(cache, len(gold), subsets)
     weights = _bootstrap_weights(cache, gold, draws, seed, resample)
     records: list[dict[str, Any]] = []
     for name in poolings:
@@ -78,9 +87,92 @@ def evaluate_sts(
             broken = _broken_rows(cache, layer_name, vectors)
             reason = not_finite(broken) if broken else ""
             for variant in VARIANTS:
-                found = _correlations(vectors, gold, weights, variant, reason)
-                records += [_record(cache, task, layer_name, name, variant) | part for part in found]
-    return as_frame(records, SCORE_COLUMNS)
+                place = _record(cache, task, layer_name, name, variant)
+                cosine, why_none = _cosines(vectors, variant)
+                found = {
+                    subset: _correlations(cosine[rows], gold[rows], weights[:, rows], reason or why_none)
+                    for subset, rows in groups.items()
+                }
+                if len(found) > 1:
+                    found["mean"] = _means([part for subset, part in found.items() if subset != _WHOLE])
+                records += [
+                    place | {"subset": subset} | part for subset, parts in found.items() for part in parts
+                ]
+    return with_differences(as_frame(records, SCORE_COLUMNS))
+
+
+def read_subsets(path: str | Path, corpus: str, pairs: int) -> list[str]:
+    """Which subset each pair belongs to, from a table of runs of rows.
+
+    Args:
+        path: .csv or .tsv with the columns ``subset``, ``first_row`` (from 0) and ``rows``, and perhaps
+            ``file``, of which only the rows of ``corpus`` count (with or without an ending).
+        corpus: the cache's corpus.
+        pairs: how many pairs it has.
+
+    Raises:
+        CorpusError: no such table, or its runs are not exactly those pairs.
+    """
+    source = Path(path)
+    try:
+        table = pd.read_csv(source, sep="," if source.suffix == ".csv" else "\t")
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"cannot read the subsets in {source}: {first_line(error)}") from error
+    missing = [name for name in ("subset", "first_row", "rows") if name not in table]
+    if missing:
+        raise CorpusError(
+            f"{source} lacks the column(s) {', '.join(missing)} (found: {named(table.columns)})"
+        )
+    if "file" in table:
+        own = table["file"].astype(str).map(lambda name: Path(name).name.split(".")[0]) == corpus
+        table = table[own].drop_duplicates(["subset", "first_row", "rows"])
+        if table.empty:
+            raise CorpusError(f"{source} names no file '{corpus}'")
+    names = [""] * pairs
+    for subset, first, rows in table[["subset", "first_row", "rows"]].to_numpy().tolist():
+        names[int(first) : int(first) + int(rows)] = [str(subset)] * int(rows)
+    if len(names) != pairs or "" in names:
+        raise CorpusError(f"the runs in {source} do not cover the {pairs} pairs of '{corpus}' exactly")
+    return names
+
+
+def _groups(
+    cache: LayerCache, pairs: int, subsets: str | Sequence[str] | None
+) -> dict[str, NDArray[np.bool_]]:
+    """Which pairs each subset has, that of all pairs first."""
+    groups = {_WHOLE: np.ones(pairs, dtype=bool)}
+    if subsets is None:
+        return groups
+    if isinstance(subsets, str):
+        if subsets not in cache.rows.columns:
+            raise UsageError(f"no column '{subsets}' of subsets: {nearest(subsets, cache.rows.columns)}")
+        names = cache.rows[subsets].iloc[::2].astype(str).to_numpy()
+    else:
+        names = np.array([str(name) for name in subsets])
+    if names.shape != (pairs,):
+        raise UsageError(f"subsets: expected one per pair ({pairs}), got {len(names)}")
+    for name in dict.fromkeys(names):
+        if name in (_WHOLE, "mean"):
+            raise UsageError(f"a subset is called '{name}', as the aggregate is: rename it")
+        groups[str(name)] = names == name
+    return groups
+
+
+def _means(parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The plain mean over subsets, of each correlation; missing where one subset is."""
+    means = []
+    for same in zip(*parts, strict=True):
+        record = {"metric": same[0]["metric"], "n": sum(part["n"] for part in same)}
+        reason = next((part["reason"] for part in same if part["reason"]), "")
+        score = float(np.mean([part["score"] for part in same]))
+        draws = [part.get("draws") for part in same]
+        drawn = np.mean(draws, axis=0) if all(draws) else np.empty(0)
+        low, high = np.clip(interval(score, drawn), -1.0, 1.0)
+        means.append(
+            record | {"score": score, "ci_low": float(low), "ci_high": float(high), "reason": reason,
+                      "draws": drawn.tolist() if drawn.size else None}
+        )  # fmt: skip
+    return means
 
 
 def _gold_scores(cache: LayerCache, scores: ArrayLike | None, column: str) -> NDArray[np.float64]:
@@ -160,15 +252,9 @@ def _broken_rows(cache: LayerCache, layer_name: str, vectors: NDArray[np.float64
 
 
 def _correlations(
-    vectors: NDArray[np.float64],
-    gold: NDArray[np.float64],
-    weights: NDArray[np.int64],
-    variant: str,
-    reason: str,
+    cosine: NDArray[np.float64], gold: NDArray[np.float64], weights: NDArray[np.int64], reason: str
 ) -> list[dict[str, Any]]:
     """Records of both correlations of one layer, each with its interval, or with the reason for none."""
-    cosine, why_none = _cosines(vectors, variant)
-    reason = reason or why_none
     usable = np.isfinite(gold) & np.isfinite(cosine)
     x, y, counts = cosine[usable], gold[usable], weights[:, usable]
     if not reason and len(x) < 2:
@@ -179,7 +265,7 @@ def _correlations(
         reason = "constant: all pairs have the same cosine"
     return [
         {"metric": name, "n": len(x), **_with_interval(correlate, x, y, counts, reason)}
-        for name, correlate in (("cosine_spearman", _spearman), ("cosine_pearson", _pearson))
+        for name, correlate in (("cosine_spearman", spearman), ("cosine_pearson", pearson))
     ]
 
 
@@ -216,51 +302,6 @@ def _with_interval(
     }
 
 
-def _pearson(
-    x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Pearson correlation under each row of ``weights`` (b, n); NaN where a side is constant.
-
-    ``x`` and ``y`` are (n,), or (b, n) where they differ from row to row.
-    """
-    defined = _varies(x, weights) & _varies(y, weights)
-    total = np.sum(weights, axis=1, keepdims=True)
-    total = np.where(total > 0, total, np.nan)
-    x = x - np.sum(weights * x, axis=1, keepdims=True) / total
-    y = y - np.sum(weights * y, axis=1, keepdims=True) / total
-    scale = np.sqrt(np.sum(weights * x * x, axis=1) * np.sum(weights * y * y, axis=1))
-    out = np.full(len(weights), np.nan)
-    np.divide(np.sum(weights * x * y, axis=1), scale, out=out, where=defined & (scale > 0))
-    return np.asarray(np.clip(out, -1.0, 1.0))
-
-
-def _varies(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether ``x`` has two values under each row of ``weights``; (b,). Exact, where a variance rounds."""
-    drawn = weights > 0
-    low = np.min(np.where(drawn, x, np.inf), axis=1)
-    return np.asarray(low < np.max(np.where(drawn, x, -np.inf), axis=1))
-
-
-def _spearman(
-    x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Spearman correlation under each row of ``weights`` (b, n), ties averaged."""
-    return _pearson(_weighted_ranks(x, weights), _weighted_ranks(y, weights), weights)
-
-
-def _weighted_ranks(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average rank of each of n values where value i occurs ``weights[:, i]`` times; (b, n)."""
-    order = np.argsort(x, kind="stable")
-    ordered = x[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    group_of = np.cumsum(np.isin(np.arange(len(x)), starts)) - 1
-    size = np.add.reduceat(weights[:, order], starts, axis=1)
-    rank = np.cumsum(size, axis=1) - (size - 1) / 2
-    ranks = np.empty(weights.shape)
-    ranks[:, order] = rank[:, group_of]
-    return ranks
-
-
 def _record(
     cache: LayerCache, task: str | None, layer_name: str, pooling: str, variant: str
 ) -> dict[str, Any]:
@@ -269,7 +310,6 @@ def _record(
         "model": cache.model,
         "task": task or cache.corpus,
         "split": "",
-        "subset": "all",
         "layer": layer.blocks,
         "layer_name": layer.name,
         "depth": layer.depth,

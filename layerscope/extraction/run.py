@@ -33,7 +33,7 @@ from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import check_dropout, make_streams, make_view_plan, refuse_cut_rows
 from layerscope.files import check_writable
 from layerscope.metrics.published import PROMPT_VECTOR
-from layerscope.models import DType, LoadedModel, Part, find_model, is_hub_id, load_model
+from layerscope.models import DType, LoadedModel, OpenedModel, Part, find_model, is_hub_id, load_model
 from layerscope.tokens import OnTruncate, SpecialTokens, Wrapping, bos_eos_note, unknown_tokens_note
 from layerscope.views import RECIPE, ViewKind
 
@@ -301,6 +301,7 @@ def _fill(target: Path, given: _Given, listener: Listener, *, overwrite: bool) -
 
 def _place_of(what: Any) -> str | None:
     """Where a model or corpus can be found again: a path from the root, or an id; ``None`` for objects."""
+    what = what.given if isinstance(what, OpenedModel) else what
     if not isinstance(what, str | Path) or str(what) == "-":
         return None
     path = Path(what).expanduser()

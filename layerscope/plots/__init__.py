@@ -6,6 +6,7 @@ show a figure with ``ax.figure``, write it with :func:`save_figure`.
 
 from __future__ import annotations
 
+from layerscope.plots.correlations import plot_correlations
 from layerscope.plots.curves import plot_metric, plot_metrics
 from layerscope.plots.heatmap import plot_heatmap
 from layerscope.plots.saving import figure_svg, save_figure
@@ -14,6 +15,7 @@ from layerscope.plots.scores import plot_scores
 
 __all__ = [
     "figure_svg",
+    "plot_correlations",
     "plot_heatmap",
     "plot_metric",
     "plot_metric_against_score",

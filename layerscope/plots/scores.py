@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_PREFERRED = "cosine_spearman"
+_PREFERRED = ("main_score", "cosine_spearman")
+_SURE = 0.05
 _LABELS = {
     "cosine_spearman": "Spearman of cosine similarity with gold score",
+    "main_score": "Main score of the task",
     "cosine_pearson": "Pearson of cosine similarity with gold score",
 }
 _LETTERS = "ABCDEF"  # of picks that the legend names one by one; of more it names none
@@ -45,13 +47,14 @@ def plot_scores(
 
     Layers picked by a label-free criterion are ringed on the line of their pooling, and lettered where
     they are few, so that the legend can say which criteria picked each; the baselines
-    (last layer, middle layer, 2/3 depth) are dashed uprights with their name on top.
+    (last layer, middle layer, 2/3 depth) are dashed uprights with their name on top. A star stands at layers
+    that are better than the last one beyond chance (``vs_last_p``, which holds for all layers at once).
 
     Args:
         scores: scores frame.
         picks: picks frame.
         ax: where to draw; a new figure of column width if None.
-        metric: which score; ``cosine_spearman`` if None and present, else the frame's first.
+        metric: which score; if None, ``main_score`` or ``cosine_spearman``, else the frame's first.
         labels: axis label of each score.
 
     Raises:
@@ -66,6 +69,7 @@ def plot_scores(
         axis.apply(panel)
         for nth, series in enumerate(drawn):
             draw_series(panel, series, axis, "score", nth)
+        _star_better(panel, drawn, axis)
         _draw_baselines(panel, drawn, axis, picks)
         _ring_picks(panel, _of_the_first_variant(drawn), axis, picks)
         say_if_empty(panel, rows, "score")
@@ -80,12 +84,28 @@ def score_name(scores: pd.DataFrame, metric: str | None) -> str:
     """The score to show: ``metric``, or the preferred one of the frame."""
     check_columns(scores, ("metric",), "scores")
     names = names_of(scores)
-    return metric or (_PREFERRED if _PREFERRED in names else names[0])
+    return metric or next((name for name in _PREFERRED if name in names), names[0])
 
 
 def score_label(metric: str, labels: Mapping[str, str] | None) -> str:
     """The axis label of a score."""
     return label_of(metric, {**_LABELS, **(labels or {})})
+
+
+def _star_better(ax: Axes, drawn: list[Series], axis: LayerAxis) -> None:
+    """Stars above the layers that beat the last one."""
+    label: str | None = f"better than the last layer, p < {_SURE}"
+    for series in drawn:
+        gain, p = floats(series.rows, "vs_last"), floats(series.rows, "vs_last_p")
+        better = series.rows[(gain > 0) & (p < _SURE)]
+        if better.empty:
+            continue
+        ax.plot(
+            axis.positions(better), floats(better, "score"), linestyle="none", marker="*", markersize=9,
+            color=series.style.colour, markeredgecolor="white", markeredgewidth=0.5, label=label,
+            gid=tag(ax, "better"), zorder=5,
+        )  # fmt: skip
+        label = None
 
 
 def _draw_baselines(ax: Axes, drawn: list[Series], axis: LayerAxis, picks: pd.DataFrame | None) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import FrameError
+from layerscope.frames import draws_by_layer
 from layerscope.resampling import interval
-from layerscope.select.selector import draws_by_layer
 
 _POOLED = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 

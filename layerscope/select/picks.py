@@ -7,13 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from layerscope.depth_rules import DEPTH_RULES, rule_layer
 from layerscope.errors import FrameError, UsageError, nearest
-from layerscope.frames import PICK_COLUMNS, as_frame
-from layerscope.layers import as_layer_order
-from layerscope.select.selector import Direction, LayerSelector, labels
+from layerscope.frames import PICK_COLUMNS, as_frame, labels
+from layerscope.select.selector import Direction, LayerSelector
 
 DEFAULT_CRITERION = "dataset_entropy"
-BASELINES: dict[str, float] = {"last layer": 1.0, "middle layer": 1 / 2, "2/3 depth": 2 / 3}
 
 
 def pick_layers(
@@ -82,10 +81,9 @@ def _baselines(group: pd.DataFrame) -> list[dict[str, Any]]:
     records = []
     for pooling in _vector_poolings(group):
         within = group[group["pooling"] == pooling].drop_duplicates("layer_name")
-        for rule in BASELINES:
-            chosen = within[
-                within["layer_name"] == baseline_layer(rule, list(within["layer_name"]), within)
-            ].iloc[0]
+        for rule in DEPTH_RULES:
+            depth_of = dict(zip(within["layer_name"], within["depth"], strict=True))
+            chosen = within[within["layer_name"] == rule_layer(rule, list(depth_of), depth_of)].iloc[0]
             records.append(
                 {"kind": "baseline", "criterion": rule, "pooling": pooling, "layer": int(chosen["layer"]),
                  "layer_name": chosen["layer_name"], "depth": float(chosen["depth"]), "clear": False,
@@ -98,17 +96,3 @@ def _vector_poolings(group: pd.DataFrame) -> list[str]:
     """Poolings that give vectors; the token sets of token metrics only where there are no others."""
     names = list(dict.fromkeys(group["pooling"].astype(str)))
     return [name for name in names if not name.startswith("tokens")] or names
-
-
-def baseline_layer(rule: str, names: Sequence[str], depths: pd.DataFrame) -> str:
-    """The layer that a depth rule picks among ``names``.
-
-    ``last layer`` is what the model returns: the final norm where there is one. The others take the
-    block nearest to their share of the depth, the deeper of two that are equally near.
-    """
-    ordered = as_layer_order(names)
-    if rule == "last layer":
-        return ordered[-1]
-    blocks = [name for name in ordered if name.startswith("block.")] or ordered
-    depth_of = dict(zip(depths["layer_name"], depths["depth"], strict=True))
-    return min(blocks, key=lambda name: (round(abs(depth_of[name] - BASELINES[rule]), 9), -depth_of[name]))

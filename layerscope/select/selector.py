@@ -6,11 +6,11 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from layerscope.errors import FrameError, UsageError, named, nearest
+from layerscope.frames import draws_by_layer, labels
 from layerscope.metrics import METRICS
 from layerscope.resampling import interval
 
@@ -240,22 +240,7 @@ def _narrow(rows: pd.DataFrame, column: str, wanted: str | None, prefer: tuple[s
     return rows[names == wanted]
 
 
-def labels(rows: pd.DataFrame, column: str) -> pd.Series[str]:
-    """A column as text, empty where it is missing, as it is in tables from elsewhere."""
-    return rows[column].astype(object).where(rows[column].notna(), "").astype(str)
-
-
 def _fewest(rows: pd.DataFrame) -> int | None:
     """The fewest texts behind a value in ``rows``, ``None`` where that is not told."""
     known = rows["n"].dropna() if "n" in rows else pd.Series(dtype=float)
     return None if known.empty else int(known.min())
-
-
-def draws_by_layer(rows: pd.DataFrame) -> NDArray[np.float64] | None:
-    """The resampled values of the layers in ``rows``, (draws, layers); ``None`` where any are missing."""
-    if "draws" not in rows or rows["draws"].isna().any():
-        return None
-    columns = [np.asarray(draws, dtype=np.float64) for draws in rows["draws"]]
-    if len({len(column) for column in columns}) != 1 or not len(columns[0]):
-        return None
-    return np.stack(columns, axis=1)

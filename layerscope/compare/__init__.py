@@ -1,0 +1,1 @@
+"""What label-free metrics are worth: correlation with scores, and the regret of picking by them."""

@@ -1,0 +1,1 @@
+"""MTEB tasks for every layer, from one extraction a text."""
