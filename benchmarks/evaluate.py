@@ -56,7 +56,8 @@ def compare(title: str, model: Path, peer: Any, task: str, data: Path, **options
         (results / "results").rename(results / "first")  # so that only the vectors are there
         scoring = seconds(ours)
     print(
-        f"{title}, {task}: plain run {plain:.1f} s, all {layers} layers {whole:.1f} s, scoring alone {scoring:.1f} s\n"
+        f"{title}, {task}: plain run {plain:.1f} s, all {layers} layers {whole:.1f} s, "
+        f"scoring alone {scoring:.1f} s\n"
         f"  all layers / (one plain run + scoring): {whole / (plain + scoring):.2f}\n"
         f"  one run a layer / all layers: {layers * plain / whole:.1f}"
     )

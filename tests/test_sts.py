@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 
 from layerscope.errors import CorpusError, UsageError
 from layerscope.evaluate.correlation import pearson, spearman, weighted_ranks
-from layerscope.evaluate.sts import evaluate_sts
+from layerscope.evaluate.sts import evaluate_sts, read_subsets
 from layerscope.frames import SCORE_COLUMNS
 from layerscope.resampling import interval
 from tests.caches import make_cache
@@ -425,3 +425,84 @@ def test_a_path_and_the_name_of_one_pooling_will_do(tmp_path):
     pd.testing.assert_frame_equal(evaluate_sts(str(cache.path), pooling="mean", draws=np.int64(2)), frame)
     with pytest.raises(UsageError, match="path of one, got list"):
         evaluate_sts([1, 2])
+
+
+# Subsets
+
+
+def test_subsets_have_scores_of_their_own_and_a_plain_mean(tmp_path):
+    vectors, gold = draw_pairs(60)
+    cache = pairs_cache(tmp_path / "cache", {"block.1": vectors}, gold)
+    names = ["a"] * 20 + ["b"] * 40
+    frame = evaluate_sts(cache, subsets=names, draws=60)
+    assert frame["subset"].unique().tolist() == ["all", "a", "b", "mean"]
+    x = cosines(vectors)
+    expected = {
+        "all": spearmanr(x, gold).statistic, "a": spearmanr(x[:20], gold[:20]).statistic,
+        "b": spearmanr(x[20:], gold[20:]).statistic,
+    }  # fmt: skip
+    expected["mean"] = (expected["a"] + expected["b"]) / 2
+    for subset, value in expected.items():
+        row = only(frame, subset=subset)
+        assert row["score"] == pytest.approx(value, abs=1e-12)
+        assert row["ci_low"] < value < row["ci_high"]
+    assert only(frame, subset="mean")["n"] == 60
+    whole = evaluate_sts(cache, draws=60)
+    assert only(frame, subset="all")["ci_low"] == only(whole)["ci_low"]
+
+
+def test_a_subset_without_a_score_leaves_the_mean_without_one(tmp_path):
+    vectors, gold = draw_pairs(10)
+    gold[:5] = 1.0
+    cache = pairs_cache(tmp_path / "cache", {"block.1": vectors}, gold)
+    frame = evaluate_sts(cache, subsets=["a"] * 5 + ["b"] * 5, draws=0)
+    assert np.isnan(only(frame, subset="mean")["score"])
+    assert only(frame, subset="mean")["reason"] == "all human scores are equal"
+
+
+@pytest.mark.parametrize(
+    ("subsets", "error"),
+    [
+        (["a"] * 3, "expected one per pair"),
+        ("nowhere", "no column 'nowhere' of subsets"),
+        (["all"] * 10, "as the aggregate is"),
+    ],
+)
+def test_bad_subsets_are_refused(tmp_path, subsets, error):
+    cache = pairs_cache(tmp_path / "cache", {"block.1": draw_pairs(10)[0]}, draw_pairs(10)[1])
+    with pytest.raises(UsageError, match=error):
+        evaluate_sts(cache, subsets=subsets)
+
+
+def test_runs_of_rows_are_read_from_a_table(tmp_path):
+    table = tmp_path / "subsets.tsv"
+    table.write_text("file\tsubset\tfirst_row\trows\nx.tsv\tb\t2\t1\nx.tsv\ta\t0\t2\ny.tsv\tc\t0\t9\n")
+    assert read_subsets(table, "x", 3) == ["a", "a", "b"]
+    with pytest.raises(CorpusError, match="do not cover the 4 pairs of 'x' exactly"):
+        read_subsets(table, "x", 4)
+    with pytest.raises(CorpusError, match="names no file 'z'"):
+        read_subsets(table, "z", 3)
+    (tmp_path / "bad.tsv").write_text("subset\tstart\na\t0\n")
+    with pytest.raises(CorpusError, match=r"lacks the column\(s\) first_row, rows"):
+        read_subsets(tmp_path / "bad.tsv", "x", 3)
+
+
+def test_the_subsets_of_the_shared_sets_cover_them(shared_sts):
+    for year in range(12, 17):
+        file = shared_sts / f"sts{year}-test.tsv"
+        pairs = len(file.read_text("utf-8").rstrip("\n").split("\n")) - 1
+        assert len(set(read_subsets(shared_sts / "subsets.tsv", file.stem, pairs))) >= 3
+
+
+def test_every_layer_is_set_against_the_last(tmp_path):
+    vectors, gold = draw_pairs(60)
+    worse = vectors + np.random.default_rng(1).normal(scale=3, size=vectors.shape).astype(np.float32)
+    cache = pairs_cache(tmp_path / "cache", {"block.1": vectors, "block.2": worse}, gold)
+    row = (
+        evaluate_sts(cache, draws=200)
+        .query("layer_name == 'block.1' and metric == 'cosine_spearman'")
+        .iloc[0]
+    )
+    assert row["vs_last"] > 0
+    assert row["vs_last_low"] <= row["vs_last"] <= row["vs_last_high"]
+    assert row["vs_last_p"] < 0.05

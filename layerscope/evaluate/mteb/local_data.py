@@ -6,8 +6,9 @@
     DIR/TASK/SUBSET/SPLIT.tsv          for a task with subsets (languages)
     DIR/TASK/corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv [, top_ranked/SPLIT.jsonl]   retrieval, reranking
 
-A task that transforms its data set after loading does so here too. Some clustering tasks do it to join rows
-that hold lists of texts; files with one text a row need no joining and are taken as they are.
+Files hold the data set as the hub has it, or as the task scores it. A task that transforms its data set after
+loading (renames columns, samples rows, joins lists of texts) does so here too, unless the files have all of
+the columns that it scores and the transformation, which looks for others, finds nothing to do.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def load_local_data(folder: Path, task: Any) -> str:
         task.dataset = loaded if task.metadata.is_multilingual else loaded["default"]
     try:
         if not _is_joined(task):
-            task.dataset_transform()
+            _transform(task)
     except (KeyError, ValueError, TypeError) as error:
         raise CorpusError(
             f"{place} does not hold what {task.metadata.name} expects of its dataset "
@@ -74,6 +75,23 @@ def load_local_data(folder: Path, task: Any) -> str:
         ) from error
     task.data_loaded = True
     return json_sha256([[str(path.relative_to(place)), file_sha256(path)] for path in read])
+
+
+def _transform(task: Any) -> None:
+    """What the task does to its data set after loading, unless that was done before."""
+    from datasets import DatasetDict
+
+    given = task.dataset
+    if isinstance(given, DatasetDict):
+        task.dataset = DatasetDict(given)
+    try:
+        task.dataset_transform()
+    except (KeyError, ValueError):
+        columns = () if is_retrieval(task) else _columns(task).all
+        splits = list(given.values()) if isinstance(given, DatasetDict) else []
+        if not columns or not splits or any(set(columns) - set(rows.column_names) for rows in splits):
+            raise
+        task.dataset = given
 
 
 def _is_joined(task: Any) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mteb.results import TaskResult
 
 SETTING = "layerscope.json"
+PLACES = 6
+"""Decimal places of scores in files, as mteb's own."""
 _OTHER = "choose another --results folder, or remove the file"
 
 
@@ -180,5 +182,5 @@ def _strict(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _strict(value.item())
     if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
+        return round(value, PLACES) if math.isfinite(value) else None
     return value if isinstance(value, bool | int | str | None) else str(value)

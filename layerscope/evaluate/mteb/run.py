@@ -20,7 +20,7 @@ from layerscope.errors import UsageError
 from layerscope.evaluate.differences import with_differences
 from layerscope.evaluate.mteb.encoder import LayerEncoder, NoScoreError, Setting, model_meta
 from layerscope.evaluate.mteb.items import items_of
-from layerscope.evaluate.mteb.results import LayerResults, Scored
+from layerscope.evaluate.mteb.results import PLACES, LayerResults, Scored
 from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 from layerscope.evaluate.mteb.texts import TextStore
 from layerscope.extraction import Listener
@@ -282,7 +282,7 @@ def _score(task: Any, encoder: LayerEncoder, results: LayerResults, data: str) -
         for split, entries in result.scores.items():
             for entry in entries:
                 items, reason = items_of(task, split, str(entry["hf_subset"]), Path(place), entry)
-                score = float(entry["main_score"])
+                score = round(float(entry["main_score"]), PLACES)  # as the file will say
                 if not math.isfinite(score):
                     items, reason = None, "mteb found no number"
                 scored.append(Scored(split, str(entry["hf_subset"]), score, items, reason))
