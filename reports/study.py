@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import task_data  # noqa: E402 - it stands beside the benchmarks
 
 TASKS = ["STSBenchmark", "SICK-R", "Banking77Classification"]
-INTENTS = 20
+INTENTS = 10
 TEXTS = 500
 COMMAND = "make study"
 

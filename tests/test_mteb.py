@@ -354,7 +354,8 @@ def test_a_benchmark_is_its_tasks_and_a_task_comes_once():
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"layers": "1,2,1"}, "the layer 1 is named twice"),
+        ({"layers": "1,2,1"}, r"the layer block\.1 is named twice in --layers: name it once"),
+        ({"layers": "2,-1,block.4"}, r"block\.4 is named twice in --layers, as -1 and block\.4"),
         ({"layers": "block.9"}, "layer 'block.9' does not exist"),
         ({"pooling": "meen"}, "did you mean 'mean'"),
         ({"pooling": "mean,mean"}, "a pooling is named twice"),

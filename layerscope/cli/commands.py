@@ -229,7 +229,7 @@ def evaluate_mteb(
     target, _ = frame_files(output or results / "scores.parquet", "scores")
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     with console.progress("scoring layers") as advance:
-        told = Evaluation(advance, console.note)
+        told = Evaluation(advance, console.note, _beside_a_bar())
         scores = run(model, names, results=results, told=told, **options)
     if as_json:
         write_frame(scores, target)
@@ -242,6 +242,25 @@ def evaluate_mteb(
     console.best_layers(scores)
     console.wrote([results, *write_frame(scores, target)])
     console.next_step(console.command("compare", "METRICS", target))
+
+
+def _beside_a_bar() -> Listener:
+    """A listener that tells of runs of the model in lines, since the bar is of something else."""
+    from layerscope.extraction import Listener, Plan
+
+    class Lines(Listener):
+        def remote(self, name: str) -> None:
+            console.note(f"{name} is no local folder: asking the Hugging Face hub")
+
+        def plan(self, plan: Plan) -> None:
+            counted = f"{count_of(plan.unique, 'text')} ({count_of(plan.tokens, 'token')})"
+            console.note(f"{plan.model}: {counted} for {count_of(len(plan.layers), 'layer')}")
+            self._advance = console.in_lines("running the model")
+
+        def progress(self, done: int, total: int) -> None:
+            self._advance(done, total)
+
+    return Lines()
 
 
 def _task_columns(scores: pd.DataFrame) -> pd.Series[str]:

@@ -288,7 +288,7 @@ def _cost(pick: Mapping[Any, Any]) -> str:
 def progress(what: str) -> Iterator[Any]:
     """A progress bar; yields a function that takes what is done and the total."""
     if not err.is_terminal:
-        yield _in_lines(what)
+        yield in_lines(what)
         return
     bar = Progress(
         SpinnerColumn(),
@@ -315,8 +315,8 @@ def progress(what: str) -> Iterator[Any]:
             bar.stop()
 
 
-def _in_lines(what: str) -> Any:
-    """Progress where there is no terminal, as in a log: a line now and then."""
+def in_lines(what: str) -> Any:
+    """Progress without a bar, as in a log or beside another bar: a line now and then."""
     last = time.monotonic()
 
     def advance(done: int, total: int) -> None:

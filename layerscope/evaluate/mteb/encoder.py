@@ -123,7 +123,7 @@ class LayerEncoder:
                 )
             texts += batch["text"]
         kind = getattr(prompt_type, "value", prompt_type) or "text"
-        prompt = self._setting.prompts.get(str(kind)) or self._setting.prompts.get("text", "")
+        prompt = self._setting.prompts.get(str(kind), "")
         vectors = self._store.vectors(texts, self._setting.layer.name, self._setting.pooling, prompt)
         _refuse_nothing(vectors, texts)
         return _unit(vectors) if self._setting.normalize else vectors

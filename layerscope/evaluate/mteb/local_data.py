@@ -100,7 +100,8 @@ def _is_joined(task: Any) -> bool:
 
     if not isinstance(task, AbsTaskClustering) or task.metadata.is_multilingual:
         return False
-    return all(isinstance(rows[task.input_column_name][0], str) for rows in task.dataset.values())
+    loaded: dict[str, Any] = task.dataset or {}
+    return all(isinstance(rows[task.input_column_name][0], str) for rows in loaded.values())
 
 
 def is_retrieval(task: Any) -> bool:

@@ -24,6 +24,7 @@ from layerscope.evaluate.mteb.results import PLACES, LayerResults, Scored
 from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 from layerscope.evaluate.mteb.texts import TextStore
 from layerscope.extraction import Listener
+from layerscope.extraction.identity import tokenizer_identity
 from layerscope.files import check_writable, json_sha256
 from layerscope.frames import SCORE_COLUMNS, as_frame
 from layerscope.models import ModelSource, OpenedModel
@@ -129,7 +130,6 @@ def evaluate_mteb(
     told = told or Evaluation()
     check_draws(draws, seed)
     poolings = _poolings(pooling)
-    _refuse_twice(layers)
     chosen = find_tasks(tasks, benchmark)
     folder = Path(results)
     data_folder = None if task_data is None else _existing(Path(task_data))
@@ -143,15 +143,18 @@ def evaluate_mteb(
         "special_tokens": special_tokens, "drop_first_token": drop_first_token, "blocks": blocks,
         "final_norm": final_norm, "part": part, "max_length": max_length, "dtype": dtype,
     }  # fmt: skip
+    whose = {} if tokenizer is None else {"tokenizer": tokenizer_identity(tokenizer)}
     options = reading | {
         "device": device, "revision": revision, "batch_tokens": batch_tokens, "allow_pickle": allow_pickle,
         "trust_remote_code": trust_remote_code, "tokenizer": tokenizer,
     }  # fmt: skip
-    place = folder / "embeddings" / json_sha256([opened.source.identity, reading])[:16]
+    place = folder / "embeddings" / json_sha256([opened.source.identity, reading | whose])[:16]
     store = TextStore(place, opened, layers, poolings, options, told.listener)
     prompts = {"text": prompt, "query": query_prompt, "document": document_prompt}
     settings = [
-        Setting(layer, name, normalize, prompts, reading) for layer in store.layers() for name in poolings
+        Setting(layer, name, normalize, prompts, reading | whose)
+        for layer in store.layers()
+        for name in poolings
     ]
     run = _Run(opened, store, folder, settings, draws, seed)
     records: list[dict[str, Any]] = []
@@ -179,16 +182,6 @@ def _poolings(pooling: str | Sequence[str]) -> list[str]:
     if len(set(names)) < len(names):
         raise UsageError(f"a pooling is named twice: {', '.join(names)}; name each once")
     return names
-
-
-def _refuse_twice(layers: str | Sequence[str | int]) -> None:
-    """A layer that is named twice is a slip, not a wish."""
-    items = (
-        [item.strip() for item in layers.split(",")] if isinstance(layers, str) else list(map(str, layers))
-    )
-    twice = [item for item in dict.fromkeys(items) if items.count(item) > 1]
-    if twice:
-        raise UsageError(f"the layer {twice[0]} is named twice in --layers: name each once")
 
 
 class _Run:

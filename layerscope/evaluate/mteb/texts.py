@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from layerscope.backbone import Backbone
 from layerscope.cache import LayerCache
-from layerscope.errors import CacheError
+from layerscope.errors import CacheError, UsageError
 from layerscope.extraction import Listener, extract
 from layerscope.files import json_sha256, make_folder, write_atomic
 from layerscope.layers import Layer, parse_layers
@@ -55,12 +55,30 @@ class TextStore:
         self._held: dict[str, _Held] = {}
 
     def layers(self) -> list[Layer]:
-        """The layers asked for, from a cache where there is one, else from the model."""
+        """The layers asked for; how many there are says a cache where there is one, else the model.
+
+        Raises:
+            UsageError: a layer that does not exist, or that is named twice.
+        """
+        n_blocks, has_norm = self._structure()
+        given = self._wanted.split(",") if isinstance(self._wanted, str) else list(self._wanted)
+        name_of: dict[Layer, str] = {}
+        for item in map(str, given):
+            found = parse_layers([item], n_blocks, has_norm)
+            if len(found) == 1 and found[0] in name_of:
+                other = "" if item.strip() == name_of[found[0]] else f", as {name_of[found[0]]} and {item}"
+                raise UsageError(f"the layer {found[0].name} is named twice in --layers{other}: name it once")
+            name_of |= dict.fromkeys(found, item.strip())
+        return parse_layers(self._wanted, n_blocks, has_norm)
+
+    def _structure(self) -> tuple[int, bool]:
+        """How many blocks there are, and whether there is a final norm."""
         for manifest in sorted(self._folder.glob(f"*/cache/{MANIFEST}")):
             described = LayerCache(manifest.parent, allow_partial=True).manifest["model"]
-            return parse_layers(self._wanted, int(described["n_blocks"]), described["final_norm"] is not None)
-        structure = {key: self._options.get(key) for key in ("blocks", "final_norm")}
-        return Backbone(self._model.loaded.model, **structure).layers(self._wanted)
+            return int(described["n_blocks"]), described["final_norm"] is not None
+        overrides = {key: self._options.get(key) for key in ("blocks", "final_norm")}
+        structure = Backbone(self._model.loaded.model, **overrides).structure
+        return structure.n_blocks, structure.norm_path is not None
 
     def vectors(
         self, texts: Sequence[str], layer: str, pooling: str, prompt: str = ""
