@@ -736,6 +736,23 @@ def test_sts_says_how_many_pairs(run, measured):
     assert "mine: 12 pairs" in out
 
 
+def test_subsets_are_scored_and_do_not_hinder_a_choice(run, measured, tmp_path):
+    table = tmp_path / "subsets.tsv"
+    table.write_text("subset\tfirst_row\trows\nfirst\t0\t5\nsecond\t5\t7\n")
+    scores = tmp_path / "scores.parquet"
+    code, out, err = run("evaluate", "sts", measured, "--subsets", table, "--draws", "60", "-o", scores)
+    assert code == 0, err
+    assert re.search(r"layer +all +first +second +mean", out)
+    assert "best is" in err
+    code, out, err = run("select", measured, "--scores", scores, "-o", tmp_path / "picks")
+    assert code == 0, err
+    assert "cost" in out
+    table.write_text("subset\tfirst_row\trows\nfirst\t0\t5\n")
+    code, _, err = run("evaluate", "sts", measured, "--subsets", table)
+    assert code == 1
+    assert "do not cover the 12 pairs" in complaint(err)
+
+
 @pytest.mark.parametrize("column", ["tokens", "text_sha256", "pair"])
 def test_an_internal_column_is_no_human_score(column, run, measured):
     code, _, err = run("evaluate", "sts", measured, "--score-column", column)

@@ -226,6 +226,16 @@ def test_scores_mark_picks_and_baselines(small):
     assert [text.get_text() for text in ax.texts] == ["middle", "2/3", "last", "A", "B"]
 
 
+def test_scores_star_the_layers_that_beat_the_last_one(small):
+    scores = small[1]
+    better = scores["layer_name"].isin(["block.2", "block.3"])
+    gains = scores.assign(vs_last=better * 0.1, vs_last_p=better.map({True: 0.01, False: 0.5}))
+    ax = plot_scores(gains)
+    assert [list(star.get_xdata()) for star in marks(ax, "better")] == [[2, 3]] * scores["pooling"].nunique()
+    assert "better than the last layer, p < 0.05" in legend_texts(ax)
+    assert not marks(plot_scores(gains.assign(vs_last=-gains["vs_last"])), "better")
+
+
 def test_letters_tell_the_picks_of_a_legend_apart(small):
     ax = plot_scores(small[1], small[2])
     named = [text for text in legend_texts(ax) if " by " in text]

@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import FrameError
-from layerscope.frames import draws_by_layer
+from layerscope.frames import draws_by_layer, labels
 from layerscope.resampling import interval
 
+_SCORES = ("cosine_spearman", "main_score")
 _POOLED = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 
 
 def with_costs(
-    picks: pd.DataFrame, scores: pd.DataFrame, *, metric: str = "cosine_spearman", variant: str = "raw"
+    picks: pd.DataFrame, scores: pd.DataFrame, *, metric: str | None = None, variant: str | None = None
 ) -> pd.DataFrame:
     """Add to every pick what its layer scores, and what the best layer of the same pooling would.
 
@@ -24,9 +25,9 @@ def with_costs(
 
     Args:
         picks: from ``pick_layers``.
-        scores: from an evaluation; of one task.
-        metric: which score.
-        variant: which variant of it.
+        scores: from an evaluation; of one task. Of several subsets, that of the whole task counts.
+        metric: which score; ``cosine_spearman`` or ``main_score`` where not given.
+        variant: which variant of it; ``raw``, or the only one, where not given.
 
     Returns:
         ``picks`` with ``score``, ``best_layer_name``, ``best_score``, ``cost`` (best less score, never
@@ -35,10 +36,16 @@ def with_costs(
     Raises:
         FrameError: ``scores`` holds no such score, or several tasks.
     """
+    metric = metric or next((name for name in _SCORES if (scores["metric"] == name).any()), _SCORES[0])
     rows = scores[scores["metric"] == metric]
-    rows = rows[rows["variant"] == variant] if "variant" in rows else rows
+    if "variant" in rows:
+        known = list(dict.fromkeys(labels(rows, "variant")))
+        variant = variant or (known[0] if len(known) == 1 else "raw")
+        rows = rows[labels(rows, "variant") == variant]
     if rows.empty:
-        raise FrameError(f"the scores frame holds no {metric} ({variant})")
+        raise FrameError(f"the scores frame holds no {metric} ({variant or 'raw'})")
+    if "subset" in rows and (rows["subset"] == "all").any():
+        rows = rows[rows["subset"] == "all"]
     if "task" in rows and rows["task"].nunique() > 1:
         raise FrameError(
             f"the scores frame holds several tasks ({', '.join(rows['task'].unique())}): choose one"

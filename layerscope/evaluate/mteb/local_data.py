@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,7 @@ def _table(path: Path, known: Sequence[str]) -> RawTable:
     table = raw_table(path, Reading(None, None, None, "utf-8", KnownNames(known)))
     if table.n_rows < _FEWEST:
         raise CorpusError(f"{path} has {table.n_rows} row: a score needs at least {_FEWEST}")
-    return table
+    return replace(table, place=str(path))
 
 
 def _check_columns(table: RawTable, needed: Sequence[str], task: Any) -> None:
