@@ -736,6 +736,20 @@ def test_sts_says_how_many_pairs(run, measured):
     assert "mine: 12 pairs" in out
 
 
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_failure_to_tidy_up_after_ctrl_c_is_an_interruption(run, tiny, tmp_path, monkeypatch, interrupted):
+    def stop(*_, **__):
+        try:
+            raise KeyboardInterrupt if interrupted else ValueError
+        except (KeyboardInterrupt, ValueError):
+            raise RuntimeError("cannot join thread before it is started")  # noqa: B904 - as libraries do
+
+    monkeypatch.setattr("layerscope.cli.commands.info", stop)
+    code, _, err = run("info", tmp_path)
+    assert code == (130 if interrupted else 1)
+    assert ("interrupted" in err) is interrupted
+
+
 def test_subsets_are_scored_and_do_not_hinder_a_choice(run, measured, tmp_path):
     table = tmp_path / "subsets.tsv"
     table.write_text("subset\tfirst_row\trows\nfirst\t0\t5\nsecond\t5\t7\n")

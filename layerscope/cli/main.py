@@ -27,9 +27,22 @@ class _Commands(typer.core.TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not _is_interruption(error):
+                raise
             err.print(f"[yellow]interrupted[/yellow]: {_after_interruption(ctx.invoked_subcommand)}")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what happened, perhaps in the middle of a library's tidying up that then failed.
+
+    >>> _is_interruption(RuntimeError("cannot join thread before it is started"))
+    False
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _after_interruption(command: str | None) -> str:
