@@ -14,19 +14,22 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from safetensors.torch import save_file
 
 import layerscope as ls
-from layerscope.compare.aligned import align
+from layerscope.compare.aligned import Aligned, align
 from layerscope.compare.correlations import ALL_TASKS, correlate_layers
-from layerscope.compare.regret import ALL, regret_table, verdict
+from layerscope.compare.regret import ALL, ONE_LAYER, PER_TASK, regret_table, verdict
 from layerscope.depth_rules import DEPTH_RULES
 from layerscope.evaluate.differences import best_against_last
 from layerscope.frames import write_frame
 from layerscope.models import find_model, load_model
 from layerscope.plots import plot_correlations, plot_scores, save_figure
+from layerscope.resampling import interval
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -124,7 +127,50 @@ def correlations_table(frame: pd.DataFrame) -> str:
     return table(pd.DataFrame(rows))
 
 
-def regret(frame: pd.DataFrame) -> str:
+def picked_layers(rule: dict[Any, Any], aligned: Aligned) -> list[str]:
+    """The layer that a rule takes for each task; none where it takes no one layer."""
+    if rule["scope"] == ONE_LAYER:
+        return [rule["layer_name"]] * len(aligned.tasks) if rule["layer_name"] else []
+    for criterion, values in aligned.values.items():
+        if str(criterion) == rule["criterion"]:
+            signed = values if rule["direction"] == "higher" else -values
+            return [aligned.layers[at] for at in np.where(np.isnan(signed), -np.inf, signed).argmax(axis=1)]
+    return []
+
+
+def item_interval(rule: dict[Any, Any], best: str, aligned: Aligned, scores: pd.DataFrame) -> str:
+    """The interval of a rule's average gain on a layer, from paired bootstraps over each task's items."""
+    own = scores[scores["pooling"] == aligned.pooling].set_index(["task", "layer_name"])["draws"]
+    layers = picked_layers(rule, aligned)
+    if not layers or layers == [best] * len(layers):
+        return ""
+    gains = [
+        np.array(own[(task, layer)]) - np.array(own[(task, best)])
+        for task, layer in zip(aligned.tasks, layers, strict=True)
+    ]
+    low, high = interval(rule["difference"], np.mean(gains, axis=0))
+    return f" [{100 * low:+.2f}, {100 * high:+.2f}]"
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """How many metrics, by their usual end, do at least as well as the best depth rule."""
+    whole = frame[(frame["layers"] == ALL) & (frame["scope"] == PER_TASK)]
+    rules = frame[frame["criterion"].isin(DEPTH_RULES) & (frame["criterion"] == frame["reference"])]
+    best = rules.iloc[int(rules["score"].argmax())]
+    usual = whole[whole["own_direction"] & (whole["reference"] == best["criterion"])]
+    last = rules[rules["criterion"] == "last layer"].iloc[0]
+    above = usual[usual["difference"] > 0].sort_values("score", ascending=False)
+    named = f" ({', '.join(above['criterion'])})" if len(above) else ""
+    as_good = int((usual["score"] >= last["score"]).sum())
+    return (
+        f"What it shows: taken by their usual end, for each task, {as_good} of {len(usual)} metrics pick "
+        "layers that score at least as high as the last layer on average, "
+        f"{int((usual['difference'] >= 0).sum())} at least as high as the best depth rule, the "
+        f"{best['criterion']}, and {len(above)} higher{named}."
+    )
+
+
+def regret(frame: pd.DataFrame, aligned: Aligned, scores: pd.DataFrame) -> str:
     """Average scores of every rule, over all layers, with the difference to the best depth rule."""
     whole = frame[frame["layers"] == ALL]
     rules = whole[whole["criterion"].isin(DEPTH_RULES) & (whole["criterion"] == whole["reference"])]
@@ -136,7 +182,8 @@ def regret(frame: pd.DataFrame) -> str:
         rows.append(
             {"layer taken by": f"{end}{rule['criterion']}", "for": rule["scope"],
              "layer": rule["layer_name"] or "–", "score": percent(rule["score"]),
-             f"difference to the {best}": f"{100 * rule['difference']:+.2f}"}
+             f"difference to the {best} [95 %, over items]": f"{100 * rule['difference']:+.2f}"
+             + item_interval(rule, rules.iloc[int(rules["score"].argmax())]["layer_name"], aligned, scores)}
         )  # fmt: skip
     return table(pd.DataFrame(rows))
 
@@ -163,8 +210,8 @@ def main() -> None:
         f"Metrics are those of the first {TEXTS} different texts of each task (first sentences, or test "
         "questions), with two augmented views. Mean pooling; vectors are not normalised.",
         "Three tasks are few: intervals and tests over tasks need six, so the tables rank rules on these "
-        "tasks and say nothing about others. Intervals over a task's items, and their p, are paired "
-        "bootstraps.",
+        "tasks and say nothing about others. Intervals over the items of these tasks, and their p, are "
+        "paired bootstraps; in the tables of rules they do not allow for the choice of the rule.",
     ]
     for label, (model, poolings) in models.items():
         results = options.work / "results"
@@ -190,7 +237,8 @@ def main() -> None:
                 correlations_table(correlations),
                 f"![correlations](correlations-{name}.svg)",
                 "Average score when the layer is taken by a rule (all layers allowed):",
-                regret(picked),
+                regret(picked, aligned, scores),
+                summary(picked),
                 f"**{verdict(picked)}**",
             ]
     (out / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

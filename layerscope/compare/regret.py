@@ -181,7 +181,10 @@ def verdict(table: pd.DataFrame) -> str:
     rules = table[table["criterion"].isin(DEPTH_RULES) & (table["criterion"] == table["reference"])]
     best_rule = rules.iloc[int(rules["score"].argmax())]
     against = table[(table["kind"] == "criterion") & (table["reference"] == best_rule["criterion"])]
-    best = against.iloc[int(against["score"].argmax())]
+    plain_first = against.assign(plain=against["layers"] == ALL).sort_values(
+        ["score", "own_direction", "plain"], ascending=False, kind="stable"
+    )
+    best = plain_first.iloc[0]
     asked = f"{best_rule['criterion']} ({_percent(best_rule['score'])})"
     found = f"{_rule_name(best)} scores {_percent(best['score'])}, {100 * best['difference']:+.2f}" + (
         "" if np.isnan(best["ci_low"]) else f" [{100 * best['ci_low']:+.2f}, {100 * best['ci_high']:+.2f}]"
