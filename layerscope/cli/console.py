@@ -18,9 +18,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from layerscope.depth_rules import DEPTH_RULES
 from layerscope.errors import count_of
 from layerscope.files import human_bytes
+from layerscope.frames import ALL_TASKS, MEAN_OF_TOKENS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,8 +140,7 @@ def _beside_their_mean(poolings: Iterable[str]) -> list[str]:
     (['mean', 'mean'], ['last', 'tokens'])
     """
     names = list(poolings)
-    joined = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
-    return [joined[name] if joined.get(name) in names else name for name in names]
+    return [MEAN_OF_TOKENS[name] if MEAN_OF_TOKENS.get(name) in names else name for name in names]
 
 
 def _figures_of_poolings(keys: list[str], columns: Sequence[str], rows: list[list[str]], title: str) -> None:
@@ -215,7 +214,7 @@ _PLAIN = ("all", "default", "")
 
 def correlation_figures(correlations: pd.DataFrame) -> None:
     """Correlations of one model, averaged over tasks, a line a metric."""
-    mean = correlations[correlations["task"] == "mean over tasks"]
+    mean = correlations[correlations["task"] == ALL_TASKS]
     statistics = list(dict.fromkeys(mean["statistic"]))
     rows = []
     for (metric, variant), group in mean.groupby(["metric", "variant"], sort=False):
@@ -233,6 +232,8 @@ def correlation_figures(correlations: pd.DataFrame) -> None:
 
 def regret_figures(table: pd.DataFrame) -> None:
     """Average scores, in percent: references first, then each criterion in both directions."""
+    from layerscope.compare.regret import best_depth_rule
+
     first = table[table["reference"] == table["reference"].iloc[0]]
     rules = first[first["kind"] != "criterion"]
     shown = [
@@ -245,8 +246,7 @@ def regret_figures(table: pd.DataFrame) -> None:
     ]
     title = f"{first['model'].iloc[0]}: average score of {first['n'].iloc[0]} tasks, in %"
     figures(["layer taken"], ["score", "layer"], shown, title)
-    depth = rules[rules["criterion"].isin(DEPTH_RULES)]
-    best_rule = depth.loc[depth["score"].idxmax(), "criterion"]
+    best_rule = best_depth_rule(table)["criterion"]
     against = table[(table["kind"] == "criterion") & (table["reference"] == best_rule)]
     rows = []
     for (criterion, direction), group in against.groupby(["criterion", "direction"], sort=False):

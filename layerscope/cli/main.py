@@ -78,6 +78,16 @@ AllowPickle = Annotated[
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
 ]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        help="Cut texts at N tokens, below the model's own limit.", min=1, metavar="N", show_default=False
+    ),
+]
+BatchTokens = Annotated[int, typer.Option(help="Padded tokens per batch.", min=1, metavar="N")]
+DropFirstToken = Annotated[
+    bool, typer.Option("--drop-first-token", help="Leave the first token of every text out.")
+]
 Part = Annotated[str, typer.Option(help="Of an encoder-decoder: encoder or decoder.", metavar="WORD")]
 
 app = typer.Typer(
@@ -101,9 +111,19 @@ def _folder(text: str | Path) -> Path:
     return Path(text)
 
 
+ModelArgument = Annotated[
+    str,
+    typer.Argument(help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False),
+]
 CacheArgument = Annotated[
     Path,
     typer.Argument(help="A cache folder, made by 'layerscope extract'.", metavar="CACHE", show_default=False),
+]
+
+
+Poolings = Annotated[
+    list[str] | None,
+    typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
 ]
 
 
@@ -125,12 +145,7 @@ def _options(
 
 @app.command(short_help="Run a model once and cache all layers.")
 def extract(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False
-        ),
-    ],
+    model: ModelArgument,
     corpus: Annotated[
         str,
         typer.Argument(
@@ -243,9 +258,7 @@ def extract(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Batch texts of equal length only: no padding at all.")
     ] = False,
-    drop_first_token: Annotated[
-        bool, typer.Option("--drop-first-token", help="Leave the first token of every text out.")
-    ] = False,
+    drop_first_token: DropFirstToken = False,
     keep_tokens: Annotated[
         bool, typer.Option("--keep-tokens", help="Store the token states too (large).")
     ] = False,
@@ -255,15 +268,10 @@ def extract(
             "--token-metrics/--no-token-metrics", help="Compute prompt entropy and curvature during the run."
         ),
     ] = True,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Cut texts at N tokens, below the model's own limit.", min=1, metavar="N", show_default=False
-        ),
-    ] = None,
+    max_length: MaxLength = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    batch_tokens: Annotated[int, typer.Option(help="Padded tokens per batch.", min=1, metavar="N")] = 4096,
+    batch_tokens: BatchTokens = 4096,
     blocks: Blocks = None,
     final_norm: FinalNorm = None,
     revision: Revision = None,
@@ -321,12 +329,7 @@ def extract(
 
 @app.command(short_help="Check whether a model's layers can be trusted.")
 def doctor(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False
-        ),
-    ],
+    model: ModelArgument,
     corpus: Annotated[
         str | None,
         typer.Option(
@@ -389,10 +392,7 @@ def analyze(
             show_default=False,
         ),
     ] = None,
-    pooling: Annotated[
-        list[str] | None,
-        typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
-    ] = None,
+    pooling: Poolings = None,
     draws: Annotated[
         int, typer.Option(help="Resamples for intervals; 0 for none.", min=0, metavar="N")
     ] = 100,
@@ -529,10 +529,7 @@ def evaluate_sts(
             show_default=False,
         ),
     ] = None,
-    pooling: Annotated[
-        list[str] | None,
-        typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
-    ] = None,
+    pooling: Poolings = None,
     draws: Annotated[
         int,
         typer.Option(help="Bootstrap samples for intervals; 0 for none.", min=0, metavar="N"),
@@ -555,12 +552,7 @@ def evaluate_sts(
 
 @evaluate_app.command("mteb")
 def evaluate_mteb(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False
-        ),
-    ],
+    model: ModelArgument,
     tasks: Annotated[
         str, typer.Option(help="Comma-separated names of mteb tasks.", metavar="LIST", show_default=False)
     ] = "",
@@ -615,18 +607,11 @@ def evaluate_mteb(
         int, typer.Option(help="Bootstrap samples of items, for intervals; 0 for none.", min=0, metavar="N")
     ] = 500,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, metavar="N")] = 0,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            help="Cut texts at N tokens, below the model's own limit.", min=1, metavar="N", show_default=False
-        ),
-    ] = None,
-    drop_first_token: Annotated[
-        bool, typer.Option("--drop-first-token", help="Leave the first token of every text out.")
-    ] = False,
+    max_length: MaxLength = None,
+    drop_first_token: DropFirstToken = False,
     dtype: Dtype = "auto",
     device: Device = "auto",
-    batch_tokens: Annotated[int, typer.Option(help="Padded tokens per batch.", min=1, metavar="N")] = 4096,
+    batch_tokens: BatchTokens = 4096,
     blocks: Blocks = None,
     final_norm: FinalNorm = None,
     revision: Revision = None,

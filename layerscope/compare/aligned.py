@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.errors import FrameError, UsageError, count_of, named, nearest
-from layerscope.frames import check_same_model, labels
+from layerscope.frames import MEAN_OF_TOKENS, check_same_model, labels
 from layerscope.layers import as_layer_order
 from layerscope.metrics import METRICS
+from layerscope.select.selector import Direction
 
-Direction = Literal["higher", "lower"]
 _PREFERRED_SCORES = ("main_score", "cosine_spearman")
-_POOLED = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 _WHOLE = ("all", "default")
+FEWEST_TASKS = 6
+"""With fewer there are no intervals and no tests over tasks: a paired test on five has no p below 1/16."""
 _LEAST_SHARE = 0.5  # of the tasks that a metric must have values for, to be compared with the others
 
 
@@ -92,7 +92,7 @@ def align(
     """
     check_same_model(metrics, scores)
     chosen, pooling = _one_pooling(_one_score(scores, score), pooling)
-    own = metrics[labels(metrics, "pooling").replace(_POOLED) == pooling]
+    own = metrics[labels(metrics, "pooling").replace(MEAN_OF_TOKENS) == pooling]
     if own.empty:
         known = named(labels(metrics, "pooling").unique())
         raise FrameError(f"no metric is of the pooling '{pooling}' that the scores are of (found: {known})")

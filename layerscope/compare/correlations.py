@@ -10,17 +10,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from layerscope.compare.aligned import Aligned
-from layerscope.frames import as_frame
+from layerscope.compare.aligned import FEWEST_TASKS, Aligned
+from layerscope.frames import ALL_TASKS, as_frame
 from layerscope.resampling import bootstrap_means, check_draws, interval
 
 CORRELATION_COLUMNS = (
     "model", "pooling", "metric", "variant", "statistic", "task", "value", "ci_low", "ci_high", "p", "n",
     "reason",
 )  # fmt: skip
-ALL_TASKS = "mean over tasks"
 _FEWEST_LAYERS = 4
-_FEWEST_TASKS = 6
 
 
 def _pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -146,8 +144,8 @@ def _records(
     means = by_task[:, defined].mean(axis=1)
     count = int(defined.sum())
     low = high = float("nan")
-    reason = f"fewer than {_FEWEST_TASKS} tasks: no interval"
-    if count >= _FEWEST_TASKS and draws:
+    reason = f"fewer than {FEWEST_TASKS} tasks: no interval"
+    if count >= FEWEST_TASKS and draws:
         low, high = interval(float(means[0]), bootstrap_means(by_task[:1, defined].T, draws, seed)[:, 0])
         low, high = max(low, -1.0), min(high, 1.0)
         reason = ""

@@ -11,10 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from layerscope.compare.aligned import Aligned, Direction
+from layerscope.compare.aligned import FEWEST_TASKS, Aligned
 from layerscope.depth_rules import DEPTH_RULES, rule_layer
 from layerscope.frames import as_frame
 from layerscope.resampling import bootstrap_means, check_draws, interval
+from layerscope.select.selector import Direction
 
 REGRET_COLUMNS = (
     "model", "pooling", "kind", "criterion", "direction", "own_direction", "scope", "layers", "layer_name",
@@ -23,7 +24,6 @@ REGRET_COLUMNS = (
 PER_TASK, ONE_LAYER = "per task", "one layer"
 ALL, WITHOUT_FIRST = "all", "without layer 0"
 RANDOM, BEST_LAYER, ORACLE = "random layer", "best single layer", "best layer of each task"
-_FEWEST_TASKS = 6  # the smallest p of a paired test on five is 1/16
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def _against(
 ) -> list[dict[str, Any]]:
     """Every rule's difference to one reference."""
     differences = np.stack([rule.scores - reference.scores for rule in rules], axis=1)
-    testable = len(aligned.tasks) >= _FEWEST_TASKS and draws > 0
+    testable = len(aligned.tasks) >= FEWEST_TASKS and draws > 0
     drawn = bootstrap_means(differences, draws, seed) if testable else None
-    reason = "" if testable else f"fewer than {_FEWEST_TASKS} tasks: no interval and no test"
+    reason = "" if testable else f"fewer than {FEWEST_TASKS} tasks: no interval and no test"
     records: list[dict[str, Any]] = []
     for at, rule in enumerate(rules):
         mean = float(differences[:, at].mean())
@@ -171,6 +171,16 @@ def holm(p_values: list[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
+def best_depth_rule(table: pd.DataFrame) -> pd.Series[Any]:
+    """The row of the depth rule that scores best on average, set against itself.
+
+    Args:
+        table: from ``regret_table``.
+    """
+    rules = table[table["criterion"].isin(DEPTH_RULES) & (table["criterion"] == table["reference"])]
+    return rules.iloc[int(rules["score"].argmax())]
+
+
 def verdict(table: pd.DataFrame) -> str:
     """One honest sentence on one model: whether any criterion beats taking a fixed depth.
 
@@ -178,8 +188,7 @@ def verdict(table: pd.DataFrame) -> str:
         table: from ``regret_table``.
     """
     model, n = table["model"].iloc[0], int(table["n"].iloc[0])
-    rules = table[table["criterion"].isin(DEPTH_RULES) & (table["criterion"] == table["reference"])]
-    best_rule = rules.iloc[int(rules["score"].argmax())]
+    best_rule = best_depth_rule(table)
     against = table[(table["kind"] == "criterion") & (table["reference"] == best_rule["criterion"])]
     plain_first = against.assign(plain=against["layers"] == ALL).sort_values(
         ["score", "own_direction", "plain"], ascending=False, kind="stable"

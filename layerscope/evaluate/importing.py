@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.errors import FrameError, UsageError, first_line, named
 from layerscope.evaluate.mteb.results import SETTING, read_result
-from layerscope.frames import METRIC_COLUMNS, SCORE_COLUMNS, read_frame
+from layerscope.frames import METRIC_COLUMNS, SCORE_COLUMNS, numbers_in, read_frame
 from layerscope.metrics import METRICS
 
 SCORE_KEYS, METRIC_KEYS = ("model", "layer", "task", "main_score"), ("model", "layer", "metric", "value")
@@ -127,21 +127,11 @@ def _place(table: pd.DataFrame, source: Path) -> pd.DataFrame:
     return table.assign(layer=whole, layer_name=names, depth=whole / last.where(last > 0, 1))
 
 
-def _numbers(table: pd.DataFrame, column: str, source: Path) -> pd.Series[float]:
-    numbers = pd.to_numeric(table[column], errors="coerce")
-    bad = table.index[numbers.isna() & table[column].notna()]
-    if len(bad):
-        raise FrameError(
-            f"{source}, row {bad[0] + 1}: the {column} '{table.loc[bad[0], column]}' is not a number"
-        )
-    return numbers
-
-
 def _scores(table: pd.DataFrame, source: Path, pooling: str) -> pd.DataFrame:
     placed = _place(table, source)
     _refuse_repeats(placed, ["model", "task", "layer"], source)
     frame = placed.assign(
-        score=_numbers(table, "main_score", source), metric="main_score", pooling=pooling, subset="all",
+        score=numbers_in(table, "main_score", source), metric="main_score", pooling=pooling, subset="all",
         variant="", split="", reason="", note="imported",
     )  # fmt: skip
     return frame.reindex(columns=list(SCORE_COLUMNS))
@@ -154,7 +144,7 @@ def _metrics(table: pd.DataFrame, source: Path, pooling: str) -> pd.DataFrame:
     corpus = placed["dataset"] if "dataset" in placed else placed.get("corpus", source.stem)
     split = placed["split"].fillna("") if "split" in placed else pd.Series("", index=placed.index)
     variant = placed.get("normalization", placed.get("variant", pd.Series("", index=placed.index)))
-    value = _numbers(table, "value", source)
+    value = numbers_in(table, "value", source)
     frame = placed.assign(
         metric=names, corpus=corpus, value=value, variant=variant.fillna(""), pooling=pooling,
         direction=names.map(known), note=("split " + split).where(split != "", ""),

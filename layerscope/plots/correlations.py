@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.errors import FrameError, nearest
+from layerscope.frames import ALL_TASKS
 from layerscope.plots.curves import figure_of
 from layerscope.plots.series import check_columns, names_of
 from layerscope.plots.style import PAGE_WIDTH, SMALL, house_style, label_of, new_figure, tag, wrapped
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-_MEAN = "mean over tasks"
 _NAMES = {
     "spearman": "Spearman's ρ", "kendall": "Kendall's τ", "pearson": "Pearson's r",
     "distance": "Distance correlation",
@@ -61,10 +61,10 @@ def plot_correlations(
             for metric, variant in zip(rows["metric"], rows["variant"], strict=True)
         ]
     )
-    tasks = [name for name in names_of(rows, "task") if name != _MEAN]
+    tasks = [name for name in names_of(rows, "task") if name != ALL_TASKS]
     wide = rows.pivot_table(index="name", columns="task", values="value", sort=False, dropna=False)
-    wide = wide.reindex(columns=[*tasks, _MEAN], index=list(dict.fromkeys(rows["name"])))
-    p_mean = rows[rows["task"] == _MEAN].set_index("name")["p"].reindex(wide.index)
+    wide = wide.reindex(columns=[*tasks, ALL_TASKS], index=list(dict.fromkeys(rows["name"])))
+    p_mean = rows[rows["task"] == ALL_TASKS].set_index("name")["p"].reindex(wide.index)
     with house_style():
         panel = ax if ax is not None else _new_axes(len(wide), max(map(len, tasks), default=1))
         _draw(panel, wide.to_numpy(dtype=np.float64), statistic)

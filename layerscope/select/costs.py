@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import FrameError
-from layerscope.frames import draws_by_layer, labels
+from layerscope.frames import MEAN_OF_TOKENS, draws_by_layer, labels
 from layerscope.resampling import interval
 
 _SCORES = ("cosine_spearman", "main_score")
-_POOLED = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 
 
 def with_costs(
@@ -59,7 +58,7 @@ def with_costs(
 
 
 def _cost(pick: Mapping[Any, Any], scores: pd.DataFrame) -> dict[str, Any]:
-    pooling = _POOLED.get(str(pick["pooling"]), str(pick["pooling"]))
+    pooling = MEAN_OF_TOKENS.get(str(pick["pooling"]), str(pick["pooling"]))
     within = scores[(scores["pooling"] == pooling) & scores["score"].notna()]
     if "model" in within and isinstance(pick.get("model"), str):
         within = within[within["model"] == pick["model"]]

@@ -60,10 +60,12 @@ class LayerResults:
     Args:
         folder: the results folder of all layers.
         meta: of the layer.
+        setting: what the layer is, for reading the folder without its name.
     """
 
-    def __init__(self, folder: Path, meta: ModelMeta) -> None:
+    def __init__(self, folder: Path, meta: ModelMeta, setting: Mapping[str, Any]) -> None:
         self._meta = meta
+        self._setting = dict(setting)
         self.folder = folder / "results" / meta.model_name_as_path() / str(meta.revision)
 
     def read(self, task: Any, data: str) -> list[Scored] | None:
@@ -90,15 +92,10 @@ class LayerResults:
         reasons = {f"{entry.split}/{entry.subset}": entry.reason for entry in scored}
         write_json(folder / f"{task.metadata.name}.json", {"data": data, "reasons": reasons})
         write_json(self.folder / "model_meta.json", _strict(self._meta.to_dict()))
+        write_json(self.folder / SETTING, self._setting)
         values = result.model_dump()
         values["date"] = result.date.timestamp() if result.date else None
         write_json(self._path(task), _strict(values))
-
-    def describe(self, setting: Mapping[str, Any]) -> None:
-        """Write what the layer is, for reading the folder without its name."""
-        make_folder(self.folder)
-        if not (self.folder / SETTING).is_file():
-            write_json(self.folder / SETTING, dict(setting))
 
     def _path(self, task: Any) -> Path:
         return self.folder / f"{task.metadata.name}.json"

@@ -209,14 +209,13 @@ class _Run:
         state = _RandomState(task)
         for setting in self._settings:
             meta = model_meta(source.name, source.identity, setting, setting.options.get("max_length"))
-            results = LayerResults(self._folder, meta)
+            results = LayerResults(self._folder, meta, _description(setting, source))
             found = results.read(task, data)
             if found is None:
                 with state.restored():
                     encoder = LayerEncoder(self._store, setting, meta)
                     try:
                         found = _score(task, encoder, results, data)
-                        results.describe(_description(setting, source))
                     except NoScoreError as error:
                         found = _without_score(task, str(error))
             yield [self._record(task, setting, entry) for entry in found]
