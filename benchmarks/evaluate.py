@@ -3,12 +3,14 @@
     python benchmarks/evaluate.py [--data ../shared/data] [--pairs N] [--only NAME]
 
 The peer is ``mteb.evaluate`` with sentence-transformers (which has the last layer only), on the same task
-data in this process, with the same number of threads. ``scoring`` is our run again with all vectors there
+data in this process, with the same number of threads; both load the model from its folder and the data from
+their files. ``scoring`` is our run again with all vectors there
 already: what mteb's scoring of all layers takes. ``one run a layer`` is the peer times the number of layers.
 """
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,16 @@ from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def compare(title: str, model: Path, peer: Any, task: str, data: Path, **options: Any) -> None:
+def compare(title: str, model: Path, peer: Callable[[], Any], task: str, data: Path, **options: Any) -> None:
     """One plain run of the peer, our run of all layers, and our scoring alone."""
-    with tempfile.TemporaryDirectory() as place, quiet():
+
+    def last_layer() -> None:
         [loaded] = find_tasks([task])
         load_data(loaded, data)
-        plain = seconds(
-            lambda: mteb.evaluate(peer, loaded, cache=None, co2_tracker=False, show_progress_bar=False)
-        )
+        mteb.evaluate(peer(), loaded, cache=None, co2_tracker=False, show_progress_bar=False)
+
+    with tempfile.TemporaryDirectory() as place, quiet():
+        plain = seconds(last_layer)
         results = Path(place) / "results"
 
         def ours() -> None:
@@ -56,7 +60,10 @@ def compare(title: str, model: Path, peer: Any, task: str, data: Path, **options
 def minilm(data: Path) -> None:
     """MiniLM on STS-B and Banking77."""
     folder = packaged.minilm()
-    peer = SentenceTransformer(str(folder), device="cpu")
+
+    def peer() -> Any:
+        return SentenceTransformer(str(folder), device="cpu")
+
     for task in ("STSBenchmark", "Banking77Classification"):
         compare("MiniLM", folder, peer, task, data, normalize=True)
 
@@ -65,9 +72,13 @@ def smollm2(data: Path) -> None:
     """SmolLM2 on STS-B."""
     with tempfile.TemporaryDirectory() as place:
         folder = packaged.smollm2(Path(place))
-        words = Transformer(str(folder))
-        words.tokenizer.pad_token = words.tokenizer.pad_token or words.tokenizer.eos_token
-        peer = SentenceTransformer(modules=[words, Pooling(words.get_embedding_dimension())], device="cpu")
+
+        def peer() -> Any:
+            words = Transformer(str(folder))
+            words.tokenizer.pad_token = words.tokenizer.pad_token or words.tokenizer.eos_token
+            pooling = Pooling(words.get_embedding_dimension())
+            return SentenceTransformer(modules=[words, pooling], device="cpu")
+
         compare("SmolLM2-135M", folder, peer, "STSBenchmark", data)
 
 
