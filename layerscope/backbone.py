@@ -121,9 +121,24 @@ class Backbone:
             arguments = _forward_arguments(self.model, input_ids, mask)
             with _dropping(self.model, dropout_seed), contextlib.suppress(_LastLayerReached):
                 self._forward(arguments, watcher)
-        if watcher.missing:
-            names = ", ".join(layer.name for layer in watcher.missing)
-            raise ModelError(f"the forward pass ended without reaching the layer(s) {names}")
+        watcher.check()
+
+    def states(self, layers: Sequence[Layer], **arguments: Any) -> dict[str, Tensor]:
+        """States of several layers at once, with gradients, in whatever mode the model is in.
+
+        Args:
+            layers: what to capture. The forward pass stops after the last of them.
+            arguments: of the model: ``input_ids`` (b, t), ``attention_mask`` …
+
+        Returns:
+            By layer name, (b, t, width).
+        """
+        found: dict[str, Tensor] = {}
+        watcher = _Watcher(layers, self._norm, lambda layer, states: found.update({layer.name: states}))
+        with watcher.hooked(self._blocks), contextlib.suppress(_LastLayerReached):
+            self._forward(arguments, watcher)
+        watcher.check()
+        return found
 
     def _forward(self, arguments: dict[str, Any], watcher: _Watcher) -> None:
         """One forward pass; what the model raises becomes one line, save for running out of memory."""
@@ -152,6 +167,12 @@ class _Watcher:
         self.visit_failed = False
         self._calls = 0
         self._normalising = False
+
+    def check(self) -> None:
+        """Refuse a forward pass that did not come by every layer."""
+        if self.missing:
+            names = ", ".join(layer.name for layer in self.missing)
+            raise ModelError(f"the forward pass ended without reaching the layer(s) {names}")
 
     @contextlib.contextmanager
     def hooked(self, blocks: Sequence[nn.Module]) -> Iterator[None]:

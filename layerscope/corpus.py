@@ -44,10 +44,11 @@ class Corpus:
     Attributes:
         name: short: a file's stem, a dataset's id, ``stdin`` or ``texts``.
         rows: n rows for n texts, 2n for n pairs (row 2i is the first text of pair i, row 2i + 1 the
-            second). Columns: ``text`` (str, ``""`` where missing) and ``empty`` (bool: missing,
-            blank, or only white space, control and format characters); for pairs ``pair`` (int) and
-            ``side`` (0 or 1); where given ``label`` (str, or missing), ``score`` (float, NaN where
-            missing; a pair's stands on both rows), ``view_text`` (str) and ``view_empty`` (bool).
+            second), 3n for n triplets (anchor, positive and negative in turn). Columns: ``text`` (str,
+            ``""`` where missing) and ``empty`` (bool: missing, blank, or only white space, control and
+            format characters); for pairs ``pair`` (int), for triplets ``triplet`` (int), and ``side``
+            (0, 1 or 2); where given ``label`` (str, or missing), ``score`` (float, NaN where missing; a
+            pair's stands on each of its rows), ``view_text`` (str) and ``view_empty`` (bool).
         notes: lines for people: what was guessed, cleaned or left out.
     """
 
@@ -62,7 +63,7 @@ class Corpus:
 
     @property
     def n_texts(self) -> int:
-        """The number of texts (for pairs, twice the number of pairs)."""
+        """The number of texts (for pairs, twice the number of pairs; for triplets, three times)."""
         return len(self.rows)
 
     @property
@@ -93,19 +94,20 @@ def read_corpus(
     encoding: str = "utf-8",
     name: str | None = None,
 ) -> Corpus:
-    """Read texts or pairs of texts.
+    """Read texts, or pairs or triplets of them.
 
     Args:
         source: a file (``.txt``: a line a text; ``.csv``, ``.tsv``, ``.jsonl``, all of them also
             ``.gz``; ``.parquet``), ``-`` for standard input (a line a text), a folder (written by
             ``datasets.save_to_disk``, or with a data file a split), a Hugging Face dataset id
             (``owner/name`` or ``owner/name:config``), strings, or a DataFrame.
-        text_columns: the column of texts, or the two columns of pairs; guessed where not given.
-        view_column: a column with a second wording of each text (not for pairs).
+        text_columns: the column of texts, the two columns of pairs, or the three of triplets (anchor,
+            positive, negative); guessed where not given.
+        view_column: a column with a second wording of each text (neither for pairs nor triplets).
         score_column: a column of numbers; guessed where not given.
         label_column: a column of classes; guessed where not given.
         split: which split of a dataset; else ``test``, ``validation`` or ``train``, in that order.
-        limit: the first so many rows of the source (texts, or pairs).
+        limit: the first so many rows of the source (texts, pairs or triplets).
         quoting: whether fields may stand in double quotes; else yes for ``.csv``, no for ``.tsv``.
         encoding: of text files.
         name: a name for the corpus instead of the source's own.
@@ -212,8 +214,9 @@ def _text_part(table: RawTable, roles: Roles) -> _Part:
 def _pair_part(table: RawTable, roles: Roles) -> _Part:
     if len(roles.texts) == 1:
         return _Part({}, [])
-    pairs = list(range(table.n_rows))
-    return _Part({"pair": _interleaved([pairs, pairs]), "side": [0, 1] * table.n_rows}, [])
+    size = len(roles.texts)
+    numbers = _interleaved([list(range(table.n_rows))] * size)
+    return _Part({"pair" if size == 2 else "triplet": numbers, "side": [*range(size)] * table.n_rows}, [])
 
 
 def _label_part(table: RawTable, roles: Roles) -> _Part:

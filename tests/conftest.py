@@ -6,6 +6,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How fast an example runs says nothing on a machine that others use too.
+settings.register_profile("layerscope", deadline=None)
+settings.load_profile("layerscope")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -21,7 +21,8 @@ class MeasuredRows:
         self._keep = keep
         self._undefined = [frozenset(names.split(",")) for names in rows["undefined"]]
         self._nonfinite = [frozenset(names.split(",")) for names in rows["nonfinite"]]
-        self._units = rows["pair"].to_numpy(dtype=np.int64) if "pair" in rows else np.arange(len(rows))
+        group = next((name for name in ("pair", "triplet") if name in rows), None)
+        self._units = np.arange(len(rows)) if group is None else rows[group].to_numpy(dtype=np.int64)
 
     def usable(self, pooling: str | None = None, views: Iterable[str] = ()) -> NDArray[np.int64]:
         """Rows with a vector for ``pooling``, in the texts and in the views; (m,) row numbers."""
@@ -34,5 +35,5 @@ class MeasuredRows:
         return np.array([layer_name in self._nonfinite[row] for row in rows], dtype=bool)
 
     def units(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What is resampled together: the rows of a pair."""
+        """What is resampled together: the rows of a pair or triplet."""
         return np.asarray(self._units[rows])

@@ -396,7 +396,7 @@ def describe_cache(cache: LayerCache) -> Table:
         "model": f"{cache.model} ({model['class']}, {count_of(model['n_blocks'], 'block')}"
         + (f", final norm at {model['final_norm']})" if model["final_norm"] else ", no final norm)"),
         "corpus": f"{cache.corpus}: {count_of(cache.n_rows, 'text')}"
-        + (" in pairs" if manifest["corpus"]["pairs"] else ""),
+        + next((f" in {name}s" for name in ("pair", "triplet") if name in rows), ""),
         "flags": f"{int(rows['empty'].sum())} empty, {int(rows['truncated'].sum())} truncated at "
         f"{count_of(manifest['identity']['max_length'], 'token')}, "
         f"{count_of(int(rows['duplicate_of'].notna().sum()), 'repeat')}, "

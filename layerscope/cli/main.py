@@ -169,7 +169,7 @@ def extract(
     text_column: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of texts; twice for pairs. Guessed where not given.",
+            help="Column of texts; twice for pairs, three times for triplets. Guessed where not given.",
             metavar="NAME",
             show_default=False,
         ),
@@ -193,7 +193,9 @@ def extract(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="Only the first N texts or pairs.", min=1, metavar="N", show_default=False),
+        typer.Option(
+            help="Only the first N texts, pairs or triplets.", min=1, metavar="N", show_default=False
+        ),
     ] = None,
     quoting: Annotated[
         bool | None,

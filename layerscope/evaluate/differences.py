@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from layerscope.errors import FrameError
 from layerscope.frames import SCORE_COLUMNS, draws_by_layer
 from layerscope.layers import as_layer_order
 from layerscope.resampling import interval
@@ -84,3 +87,30 @@ def best_against_last(scores: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in _KEYS if key in scored]
     best = scored.groupby(keys, sort=False, dropna=False)["score"].idxmax()
     return scored.loc[best].reset_index(drop=True)
+
+
+def paired_difference(one: pd.Series[Any], other: pd.Series[Any]) -> dict[str, float]:
+    """By how much one row of a scores frame is above another, on the same resamples of the items.
+
+    Args:
+        one: a row with ``score`` and ``draws``.
+        other: another, of the same items.
+
+    Returns:
+        ``difference``, its 95 % interval ``low`` and ``high``, and the two-sided bootstrap ``p``; these are
+        missing where there are fewer than 50 draws.
+
+    Raises:
+        FrameError: they are not scores of the same items.
+    """
+    if (one["task"], one["subset"], one["n"]) != (other["task"], other["subset"], other["n"]):
+        raise FrameError(
+            f"scores of other items ({one['task']}, {one['subset']}, {one['n']} and {other['task']}, "
+            f"{other['subset']}, {other['n']}) cannot be compared: score both on the same"
+        )
+    difference = float(one["score"]) - float(other["score"])
+    drawn = draws_by_layer(pd.DataFrame([one, other]))
+    low = high = p = float("nan")
+    if drawn is not None:
+        low, high, p = _tested(np.array([difference]), drawn[:, :1] - drawn[:, 1:])[0]
+    return {"difference": difference, "low": float(low), "high": float(high), "p": float(p)}

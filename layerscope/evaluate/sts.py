@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,16 @@ from layerscope.evaluate.differences import with_differences
 from layerscope.frames import SCORE_COLUMNS, as_frame, not_finite
 from layerscope.resampling import check_draws, interval
 
+if TYPE_CHECKING:
+    from layerscope.learn import LearnedPooling
+
 Resample = Literal["auto", "pairs", "texts"]
 VARIANTS = ("raw", "center")
 _REUSED = 4.0
 _WHOLE = "all"
 _OWN_COLUMNS = frozenset(
     ("row", "text_sha256", "tokens", "kept_tokens", "sink_tokens", "truncated", "empty", "duplicate_of",
-     "undefined", "nonfinite", "pair", "side")
+     "undefined", "nonfinite", "pair", "triplet", "side")
 )  # fmt: skip
 
 
@@ -38,6 +41,7 @@ def evaluate_sts(
     draws: int = 500,
     seed: int = 0,
     resample: Resample = "auto",
+    learned: Mapping[str, LearnedPooling] | None = None,
 ) -> pd.DataFrame:
     """Spearman and Pearson correlation of cosine similarity with human scores, for every layer.
 
@@ -58,6 +62,8 @@ def evaluate_sts(
         resample: what is drawn: ``pairs``, or ``texts`` with all their pairs where few texts make many
             pairs, which are then not independent. ``auto`` takes ``texts`` where a text is in four or
             more pairs on average.
+        learned: fitted mixes of layers to score too, by name; the name stands as their pooling, and the last
+            layer that they mix as their layer.
 
     Returns:
         A frame with the columns ``SCORE_COLUMNS``: per layer, pooling, subset, variant (``raw``; ``center``:
@@ -81,24 +87,35 @@ def evaluate_sts(
     groups = _groups(cache, len(gold), subsets)
     weights = _bootstrap_weights(cache, gold, draws, seed, resample)
     records: list[dict[str, Any]] = []
+    for name, layer_name, vectors in _all_vectors(cache, poolings, learned or {}):
+        broken = _broken_rows(cache, layer_name, vectors)
+        reason = not_finite(broken) if broken else ""
+        for variant in VARIANTS:
+            place = _record(cache, task, layer_name, name, variant)
+            cosine, why_none = _cosines(vectors, variant)
+            found = {
+                subset: _correlations(cosine[rows], gold[rows], weights[:, rows], reason or why_none)
+                for subset, rows in groups.items()
+            }
+            if len(found) > 1:
+                found["mean"] = _means([part for subset, part in found.items() if subset != _WHOLE])
+            records += [
+                place | {"subset": subset} | part for subset, parts in found.items() for part in parts
+            ]
+    return with_differences(as_frame(records, SCORE_COLUMNS))
+
+
+def _all_vectors(
+    cache: LayerCache, poolings: list[str], learned: Mapping[str, LearnedPooling]
+) -> Iterator[tuple[str, str, NDArray[np.float64]]]:
+    """Pooling, layer and vectors of every layer, then of every learned mix."""
     for name in poolings:
         for layer_name in cache.layers:
-            vectors = np.asarray(cache.layer(layer_name, name), dtype=np.float64)
-            broken = _broken_rows(cache, layer_name, vectors)
-            reason = not_finite(broken) if broken else ""
-            for variant in VARIANTS:
-                place = _record(cache, task, layer_name, name, variant)
-                cosine, why_none = _cosines(vectors, variant)
-                found = {
-                    subset: _correlations(cosine[rows], gold[rows], weights[:, rows], reason or why_none)
-                    for subset, rows in groups.items()
-                }
-                if len(found) > 1:
-                    found["mean"] = _means([part for subset, part in found.items() if subset != _WHOLE])
-                records += [
-                    place | {"subset": subset} | part for subset, parts in found.items() for part in parts
-                ]
-    return with_differences(as_frame(records, SCORE_COLUMNS))
+            yield name, layer_name, np.asarray(cache.layer(layer_name, name), dtype=np.float64)
+    for name, fitted in learned.items():
+        if name in cache.poolings:
+            raise UsageError(f"a learned pooling is called '{name}', as one of the cache is: rename it")
+        yield name, fitted.layers_[-1], np.asarray(fitted.transform(cache), dtype=np.float64)
 
 
 def read_subsets(path: str | Path, corpus: str, pairs: int) -> list[str]:

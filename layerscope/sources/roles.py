@@ -9,6 +9,9 @@ from layerscope.errors import UsageError, nearest
 from layerscope.sources.table import RawTable, is_missing
 from layerscope.sources.text_formats import is_number
 
+_TRIPLETS = (
+    ("anchor", "positive", "negative"), ("query", "positive", "negative"), ("sent0", "sent1", "hardneg"),
+)  # fmt: skip
 _PAIRS = (
     ("sentence1", "sentence2"), ("sentencea", "sentenceb"), ("sent1", "sent2"), ("text1", "text2"),
     ("texta", "textb"), ("question1", "question2"), ("premise", "hypothesis"), ("anchor", "positive"),
@@ -22,7 +25,7 @@ _SCORES = ("score", "similarity", "similarityscore", "relatedness", "relatedness
 _LABELS = ("label", "labeltext", "category", "class", "topic", "intent", "target")
 _NEITHER = ("id", "idx", "index", "uuid", "guid", "split")
 _PLAIN_NAMES = frozenset(
-    (*(name for pair in _PAIRS for name in pair), *_SINGLES, *_SCORES, *_LABELS, *_NEITHER)
+    (*(name for group in _TRIPLETS + _PAIRS for name in group), *_SINGLES, *_SCORES, *_LABELS, *_NEITHER)
 )
 
 
@@ -31,7 +34,7 @@ class Roles:
     """Names of columns by what they are for; ``notes`` say which of them were guessed.
 
     Attributes:
-        texts: one column of texts, or the two columns of pairs.
+        texts: one column of texts, the two columns of pairs, or the three of triplets.
         view: a second wording of each text, or None.
         score: a number a row, or None.
         label: a class a row, or None.
@@ -75,12 +78,13 @@ def assign_roles(
 ) -> Roles:
     """Check the columns that were named, guess those that were not.
 
-    Texts are guessed from the usual names (pairs such as ``sentence1``, ``sentence2`` first), or are
-    the only column of words. In pairs a column ``label`` of decimal numbers is the score.
+    Texts are guessed from the usual names (triplets such as ``anchor``, ``positive``, ``negative`` first,
+    then pairs such as ``sentence1``, ``sentence2``), or are the only column of words. In pairs a column
+    ``label`` of decimal numbers is the score.
 
     Raises:
         UsageError: a named column is not there, has two roles, or is neither text nor number; more
-            than two text columns; a view of pairs; or nothing to guess the texts from.
+            than three text columns; a view of pairs; or nothing to guess the texts from.
 
     >>> table = RawTable("x", "x.csv", {"premise": ["a"], "hypothesis": ["b"], "label": ["0.5"]})
     >>> roles = assign_roles(table)
@@ -109,20 +113,21 @@ def _check_named(named: Roles, table: RawTable) -> None:
             raise UsageError(
                 f"the column '{name}' of {table.place} cannot be two things at once: name another"
             )
-    if len(named.texts) > 2:
+    if len(named.texts) > 3:
         raise UsageError(
-            f"{len(named.texts)} text columns ({', '.join(named.texts)}): name one for texts, two for pairs"
+            f"{len(named.texts)} text columns ({', '.join(named.texts)}): name one for texts, two for pairs, "
+            "three for triplets"
         )
-    if len(named.texts) == 2 and named.view is not None:
+    if len(named.texts) > 1 and named.view is not None:
         raise UsageError("a view column goes with one text column, not with pairs: name one --text-column")
 
 
 def _guess_texts(named: Roles, table: RawTable) -> tuple[str, ...]:
     free = _free(named, table)
     if named.view is None:
-        for first, second in _PAIRS:
-            if first in free and second in free:
-                return free[first], free[second]
+        for group in (*_TRIPLETS, *_PAIRS):
+            if all(name in free for name in group):
+                return tuple(free[name] for name in group)
     for name in _SINGLES:
         if name in free:
             return (free[name],)
@@ -175,7 +180,7 @@ def _notes(roles: Roles, named: Roles, table: RawTable) -> tuple[str, ...]:
     if list(table.columns) == ["text"]:
         return ()
     kinds = (
-        ("text columns" if len(roles.texts) == 2 else "text column", roles.texts, named.texts),
+        ("text columns" if len(roles.texts) > 1 else "text column", roles.texts, named.texts),
         ("score column", (roles.score,), (named.score,)),
         ("label column", (roles.label,), (named.label,)),
     )

@@ -1,0 +1,104 @@
+"""A fitted pooling in a folder: config.json, model.safetensors, and two tables for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerscope.errors import FrameError
+from layerscope.files import make_folder, write_atomic, write_json
+from layerscope.layer_pooling import make_layer_pooling
+from layerscope.learn.fitting import LearnedPooling
+
+FORMAT = "layerscope-pooling"
+SCHEMA = 1
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+
+
+def save_pooling(fitted: LearnedPooling, folder: str | Path) -> Path:
+    """Write a fitted pooling; ``config.json`` comes last, so that a folder with one is whole.
+
+    Raises:
+        CacheError: the folder cannot be written.
+    """
+    from safetensors.torch import save
+
+    target = Path(folder)
+    make_folder(target)
+    (target / _CONFIG).unlink(missing_ok=True)
+    content = save({name: value.cpu().contiguous() for name, value in fitted.module_.state_dict().items()})
+    write_atomic(target / _WEIGHTS, lambda path: _write_bytes(path, content))
+    weights = fitted.layer_weights_.reset_index()
+    write_atomic(target / "layer_weights.csv", lambda path: weights.to_csv(path, index=False))
+    write_atomic(target / "history.csv", lambda path: fitted.history_.to_csv(path, index=False))
+    write_json(target / _CONFIG, describe(fitted))
+    return target
+
+
+def describe(fitted: LearnedPooling) -> dict[str, Any]:
+    """All but the weights, as plain JSON."""
+    return {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "options": fitted.get_params(),
+        "width": fitted.module_.width,
+        "layers": fitted.layers_,
+        "poolings": list(fitted.poolings_),
+        "objective": fitted.objective_,
+        "layer_weights": {str(name): float(weight) for name, weight in fitted.layer_weights_.items()},
+        "best_epoch": fitted.best_epoch_,
+        "dev_metric": fitted.dev_metric_,
+        "dev": float(fitted.history_["dev"].iloc[fitted.best_epoch_]),
+        "n_examples": fitted.n_examples_,
+        "made_of": fitted.made_of_,
+    }
+
+
+def load_pooling(folder: str | Path) -> LearnedPooling:
+    """Read a fitted pooling.
+
+    Raises:
+        FrameError: no such folder, or not a whole one.
+    """
+    from safetensors.torch import load_file
+
+    source = Path(folder)
+    path = source / _CONFIG
+    if not path.is_file():
+        raise FrameError(f"no fitted pooling at {source}: make one with 'layerscope fit CACHE -o {source}'")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if config.get("format") != FORMAT:
+            raise FrameError(
+                f"{path} does not describe a fitted pooling: give the folder of 'layerscope fit'"
+            )
+        if config["schema"] > SCHEMA:
+            raise FrameError(
+                f"{source} was written by a newer layerscope (schema {config['schema']}): upgrade"
+            )
+        fitted = LearnedPooling(**config["options"])
+        module = make_layer_pooling(fitted.kind, len(config["layers"]), config["width"], fitted.sizes)
+        module.load_state_dict(load_file(source / _WEIGHTS))
+        history = pd.read_csv(source / "history.csv")
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise FrameError(f"the fitted pooling in {source} is damaged: fit it again") from error
+    fitted.module_ = module.eval()
+    fitted.layers_ = config["layers"]
+    fitted.poolings_ = tuple(config["poolings"])
+    fitted.objective_ = config["objective"]
+    weights = config["layer_weights"]
+    index = pd.Index(fitted.layers_, name="layer_name")
+    fitted.layer_weights_ = pd.Series([weights[name] for name in fitted.layers_], index=index, name="weight")
+    fitted.best_epoch_ = config["best_epoch"]
+    fitted.dev_metric_ = config["dev_metric"]
+    fitted.n_examples_ = config["n_examples"]
+    fitted.made_of_ = config["made_of"]
+    fitted.history_ = history
+    return fitted
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
