@@ -15,11 +15,19 @@ if TYPE_CHECKING:
     from layerscope.errors import LayerscopeError
     from layerscope.evaluate.mteb.run import evaluate_mteb
     from layerscope.evaluate.sts import evaluate_sts
+    from layerscope.export import export
     from layerscope.extraction import extract, repair
     from layerscope.frames import read_frame, write_frame
+    from layerscope.learn import LearnedPooling, load_pooling, save_pooling
     from layerscope.metrics import METRICS, MetricSpec
     from layerscope.report import write_report
-    from layerscope.select import LayerSelector, pick_layers, with_costs
+    from layerscope.select import (
+        LayerSelector,
+        RankAggregateSelector,
+        fit_correction,
+        pick_layers,
+        with_costs,
+    )
 
 # Where each public name lives. Imported on first use: `import layerscope` stays free of torch.
 _HOMES = {
@@ -28,17 +36,23 @@ _HOMES = {
     "LayerCache": "layerscope.cache",
     "LayerSelector": "layerscope.select",
     "LayerscopeError": "layerscope.errors",
+    "LearnedPooling": "layerscope.learn",
     "MetricSpec": "layerscope.metrics",
+    "RankAggregateSelector": "layerscope.select",
     "analyze": "layerscope.analysis",
     "compare_layers": "layerscope.analysis",
     "doctor": "layerscope.checkup",
     "evaluate_mteb": "layerscope.evaluate.mteb.run",
     "evaluate_sts": "layerscope.evaluate.sts",
+    "export": "layerscope.export",
     "extract": "layerscope.extraction",
+    "fit_correction": "layerscope.select",
+    "load_pooling": "layerscope.learn",
     "pick_layers": "layerscope.select",
     "read_corpus": "layerscope.corpus",
     "read_frame": "layerscope.frames",
     "repair": "layerscope.extraction",
+    "save_pooling": "layerscope.learn",
     "with_costs": "layerscope.select",
     "write_frame": "layerscope.frames",
     "write_report": "layerscope.report",
@@ -50,17 +64,23 @@ __all__ = [
     "LayerCache",
     "LayerSelector",
     "LayerscopeError",
+    "LearnedPooling",
     "MetricSpec",
+    "RankAggregateSelector",
     "analyze",
     "compare_layers",
     "doctor",
     "evaluate_mteb",
     "evaluate_sts",
+    "export",
     "extract",
+    "fit_correction",
+    "load_pooling",
     "pick_layers",
     "read_corpus",
     "read_frame",
     "repair",
+    "save_pooling",
     "with_costs",
     "write_frame",
     "write_report",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from layerscope.cli import console
-from layerscope.errors import CacheError, FrameError, ModelError, UsageError, count_of, named
+from layerscope.errors import CacheError, FrameError, ModelError, UsageError, count_of, named, nearest
 from layerscope.files import make_folder
 from layerscope.frames import (
+    MEAN_OF_TOKENS,
     check_one,
     check_same_model,
     frame_files,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from layerscope.extraction import Listener
+    from layerscope.learn import LearnedPooling
 
 
 def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **options: Any) -> None:
@@ -190,6 +192,8 @@ def evaluate_sts(
     draws: int,
     seed: int,
     output: Path | None,
+    *,
+    fitted: Sequence[Path] = (),
 ) -> None:
     """``layerscope evaluate sts``."""
     from layerscope.cache import LayerCache
@@ -200,8 +204,9 @@ def evaluate_sts(
     target, _ = frame_files(output or _default(cache_path, "scores"), "scores")
     given = None if subsets is None else read_subsets(subsets, cache.corpus, cache.n_rows // 2)
     scores = run(
-        cache, score_column=score_column, pooling=pooling, task=task, subsets=given, draws=draws, seed=seed
-    )
+        cache, score_column=score_column, pooling=pooling, task=task, subsets=given, draws=draws, seed=seed,
+        learned=_learned(fitted),
+    )  # fmt: skip
     several = scores["subset"].nunique() > 1
     named = scores.assign(metric=scores["metric"] + " " + scores["variant"])
     if several:
@@ -220,6 +225,97 @@ def evaluate_sts(
         if metrics.is_file()
         else console.command("analyze", cache_path)
     )
+
+
+def _learned(folders: Sequence[Path]) -> dict[str, LearnedPooling]:
+    """The learned poolings in some folders, by the folders' names."""
+    from layerscope.learn import load_pooling
+
+    names = [folder.resolve().name for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two of the learned poolings are in folders called '{name}': rename one")
+    return {name: load_pooling(folder) for name, folder in zip(names, folders, strict=True)}
+
+
+def fit(cache_path: Path, output: Path, dev: Path | None, **options: Any) -> None:
+    """``layerscope fit``."""
+    from layerscope.learn import LearnedPooling, save_pooling
+    from layerscope.learn.saving import check_folder
+    from layerscope.plots import plot_layer_weights, save_figure
+    from layerscope.plots.curves import figure_of
+
+    check_folder(output)
+    with console.progress("fitting") as advance:
+        fitted = LearnedPooling(**options).fit(cache_path, dev=dev, progress=advance)
+    console.fit_figures(fitted)
+    written = save_pooling(fitted, output)
+    figure = figure_of(plot_layer_weights(fitted.layer_weights_))
+    console.wrote([written, *save_figure(figure, output / "layer_weights", ("svg",))])
+    console.next_step(
+        console.command("evaluate", "sts", dev or "CACHE", "--fitted", output),
+        console.command("export", "MODEL", "--fitted", output, "-o", "FOLDER"),
+    )
+
+
+def export(
+    model: str,
+    output: Path,
+    *,
+    layer: str | None,
+    picks: Path | None,
+    criterion: str | None,
+    fitted: Path | None,
+    pooling: str | None,
+    **options: Any,
+) -> None:
+    """``layerscope export``."""
+    from layerscope.export import export as run
+    from layerscope.models import is_hub_id
+
+    ways = [layer is not None, picks is not None, fitted is not None]
+    if sum(ways) != 1:
+        raise UsageError("say what to export: one of --layer, --picks and --fitted")
+    if criterion is not None and picks is None:
+        raise UsageError("--criterion needs --picks: say which frame it is in")
+    pick = None
+    if picks is not None:
+        pick = _one_pick(read_frame(picks, "picks"), criterion, pooling, picks)
+        layer = str(pick["layer_name"])
+        pooling = pooling or MEAN_OF_TOKENS.get(str(pick["pooling"]), str(pick["pooling"]))
+    if is_hub_id(model):
+        _note_remote(model)
+    with console.working("exporting"):
+        exported = run(model, path=output, layer=layer, pooling=pooling, learned=fitted, pick=pick, **options)
+    console.export_figures(exported)
+    console.wrote([exported.path])
+    if exported.alternative is not None:
+        console.note(
+            f"{exported.layer} before the final norm needs layerscope to load; {exported.alternative} is the "
+            "same block with the norm, and loads without: score both before you choose"
+        )
+        words = ["--layer", exported.alternative, "-o", f"{output}-{exported.alternative}"]
+        console.next_step(console.command("export", model, *words))
+
+
+def _one_pick(
+    frame: pd.DataFrame, criterion: str | None, pooling: str | None, source: Path
+) -> dict[str, Any]:
+    """The row of a picks frame that is meant: by its criterion and pooling, else the first."""
+    rows = frame[frame["layer_name"].notna()]
+    if "kind" in rows and criterion is None:
+        rows = rows[rows["kind"] == "criterion"]
+    if criterion is not None:
+        known = list(dict.fromkeys(rows["criterion"]))
+        rows = rows[rows["criterion"] == criterion]
+        if rows.empty:
+            raise UsageError(f"{source} holds no pick by '{criterion}': {nearest(criterion, known)}")
+    if pooling is not None:
+        of_tokens = rows["pooling"].map(lambda name: MEAN_OF_TOKENS.get(name, name))
+        rows = rows[of_tokens == pooling]
+    if rows.empty:
+        raise FrameError(f"{source} holds no pick that fits: name another --criterion or --pooling")
+    return dict(rows.iloc[0])
 
 
 def evaluate_mteb(

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from layerscope.cache import LayerCache
     from layerscope.checkup import Check
+    from layerscope.export import Exported
     from layerscope.extraction import Plan
+    from layerscope.learn import LearnedPooling
 
 for _stream in (sys.stdout, sys.stderr):
     if isinstance(_stream, io.TextIOWrapper):
@@ -189,6 +191,54 @@ def pick_figures(picks: pd.DataFrame) -> None:
     unsure = picks[picks["layer_name"].notna() & (picks["kind"] == "criterion") & (picks["reason"] != "")]
     for reason in unsure["reason"].unique():
         note(f"no support is given: {reason}")
+
+
+def fit_figures(fitted: LearnedPooling) -> None:
+    """Print how a fit went and how much each layer counts."""
+    history = fitted.history_
+    kept = history[history["epoch"] == fitted.best_epoch_].iloc[0]
+    out.print(
+        f"{fitted.kind} of {count_of(len(fitted.layers_), 'layer')} ({', '.join(fitted.poolings_)}), "
+        f"trained on {count_of(fitted.n_examples_, 'example')} for '{fitted.objective_}'"
+    )
+    out.print(
+        f"{fitted.dev_metric_} {number(history['dev'].iloc[0])} before training, {number(kept['dev'])} at "
+        f"the best of {int(history['epoch'].iloc[-1])} epochs ({fitted.best_epoch_})"
+    )
+    shares = fitted.layer_weights_
+    rows = [[name, number(share)] for name, share in zip(shares["layer_name"], shares["weight"], strict=True)]
+    figures(["layer"], ["share"], rows, "How much each layer counts")
+    if fitted.best_epoch_ == 0:
+        note("no epoch was better than the mix before training: nothing was learned")
+
+
+def export_figures(exported: Exported) -> None:
+    """Print what an export holds, and what it costs beside the full model."""
+    share = exported.parameters / exported.full_parameters
+    how = "with sentence-transformers alone" if exported.plain else "where layerscope is installed"
+    rows = [
+        ["layer", f"{exported.layer} ({exported.pooling})"],
+        ["blocks", f"{exported.blocks} of {exported.n_blocks}"],
+        ["parameters", f"{exported.parameters:,} ({share:.0%} of the full model)"],
+        ["on disk", human_bytes(exported.bytes)],
+        ["forward pass", f"{exported.speed:.2f} of the full model's time" if exported.speed else "–"],
+        ["vectors", f"as the full model's to {exported.error:.1e} of the largest entry"],
+        ["loads", how],
+    ]
+    table = Table(box=None, show_header=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner, on a terminal, while something takes a while."""
+    if not err.is_terminal:
+        yield
+        return
+    with err.status(what):
+        yield
 
 
 def best_layers(scores: pd.DataFrame) -> None:

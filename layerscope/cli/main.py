@@ -515,6 +515,14 @@ def evaluate_sts(
     score_column: Annotated[
         str, typer.Option(help="Column of human scores in the cache's rows.", metavar="NAME")
     ] = "score",
+    fitted: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of a learned pooling, to be scored beside the layers; may be repeated.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -549,7 +557,9 @@ def evaluate_sts(
     ] = None,
 ) -> None:
     """Correlate the cosine of pairs with human scores, for every layer."""
-    commands.evaluate_sts(cache, score_column, task, subsets, pooling, draws, seed, output)
+    commands.evaluate_sts(
+        cache, score_column, task, subsets, pooling, draws, seed, output, fitted=fitted or ()
+    )
 
 
 @evaluate_app.command("mteb")
@@ -738,6 +748,226 @@ def compare(
         permutations=permutations,
         draws=draws,
         seed=seed,
+    )
+
+
+@app.command(short_help="Learn a mix of layers from a cache.")
+def fit(
+    cache: CacheArgument,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The folder to write.",
+            metavar="FOLDER",
+            parser=_folder,
+            show_default=False,
+        ),
+    ],
+    pooling_model: Annotated[
+        str, typer.Option(help="scalar-mix, layer-attention or multi-layer.", metavar="NAME")
+    ] = "layer-attention",
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="triplets, pairs, views or scores; auto: what the cache is made of.", metavar="NAME"
+        ),
+    ] = "auto",
+    dev: Annotated[
+        Path | None,
+        typer.Option(
+            help="A cache of pairs with human scores, to stop by; a tenth of CACHE where not given.",
+            metavar="CACHE",
+            show_default=False,
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated names; by default all that a Hugging Face model returns.",
+            metavar="LIST",
+            show_default=False,
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the cache; mean-nosink or mean by default.", metavar="NAME", show_default=False
+        ),
+    ] = None,
+    token_pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="Which token asks in layer-attention: cls, last or first; the first of these in the cache "
+            "by default.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    latents: Annotated[
+        int | None, typer.Option(help="Of multi-layer.", min=1, metavar="N", show_default=False)
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(help="Of multi-layer.", min=1, metavar="N", show_default=False)
+    ] = None,
+    head_width: Annotated[
+        int | None, typer.Option(help="Of multi-layer.", min=1, metavar="N", show_default=False)
+    ] = None,
+    standardize: Annotated[
+        bool,
+        typer.Option("--standardize/--no-standardize", help="Centre layers, bring them to one size."),
+    ] = True,
+    epochs: Annotated[int, typer.Option(help="At most so many.", min=1, metavar="N")] = 20,
+    batch_size: Annotated[int, typer.Option(help="Examples in a step.", min=2, metavar="N")] = 128,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Of AdamW; 0.03 for scalar-mix, 1e-4 for the others by default.",
+            metavar="NUMBER",
+            show_default=False,
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="What cosines are divided by.", metavar="NUMBER")] = 0.05,
+    patience: Annotated[
+        int, typer.Option(help="Epochs without a better dev score before it stops.", min=1, metavar="N")
+    ] = 3,
+    seed: Annotated[int, typer.Option(help="Of the start and of the batches.", min=0, metavar="N")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Fit a mix of layers from a cache of triplets, pairs or views, the model itself left as it is.
+
+    Takes seconds to minutes. Interrupted? Nothing is written; run the same command again.
+    """
+    sizes = {"latents": latents, "heads": heads, "head_width": head_width}
+    commands.fit(
+        cache,
+        output,
+        dev,
+        kind=pooling_model,
+        objective=objective,
+        layers=None if layers is None else [name.strip() for name in layers.split(",")],
+        pooling=pooling,
+        token_pooling=token_pooling,
+        sizes={name: size for name, size in sizes.items() if size is not None} or None,
+        standardize=standardize,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        temperature=temperature,
+        patience=patience,
+        seed=seed,
+        device=device,
+    )
+
+
+@app.command(short_help="Write a layer as a model of its own.")
+def export(
+    model: ModelArgument,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The folder to write, new or empty.",
+            metavar="FOLDER",
+            parser=_folder,
+            show_default=False,
+        ),
+    ],
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            help="embed, block.k, norm or normed.k.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    picks: Annotated[
+        Path | None,
+        typer.Option(
+            help="A picks frame: its first pick, or that by --criterion, in place of --layer.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    criterion: Annotated[
+        str | None, typer.Option(help="Which pick of --picks.", metavar="NAME", show_default=False)
+    ] = None,
+    fitted: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a learned pooling, in place of --layer.", metavar="FOLDER", show_default=False
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the tokens; by default the pick's, the cache's, or mean.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="An extraction by this model: its prompt, length, special tokens and attention sinks are "
+            "taken over, and --correct is fitted on it.",
+            metavar="CACHE",
+            show_default=False,
+        ),
+    ] = None,
+    correct: Annotated[
+        str,
+        typer.Option(
+            help="none, center, components or dimensions: taken out of every vector.", metavar="NAME"
+        ),
+    ] = "none",
+    correct_count: Annotated[
+        int | None,
+        typer.Option(
+            help="How many components or dimensions; d / 100 or 3 by default.",
+            min=1,
+            metavar="N",
+            show_default=False,
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize/--no-normalize", help="Scale vectors to unit length at the end.")
+    ] = False,
+    max_length: MaxLength = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    revision: Revision = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Write a layer, or a learned mix, as a sentence-transformers folder with only the blocks it needs.
+
+    The folder is checked against the full model before it is put in place.
+    """
+    commands.export(
+        model,
+        output,
+        layer=layer,
+        picks=picks,
+        criterion=criterion,
+        fitted=fitted,
+        cache=cache,
+        correct=correct,
+        correct_count=correct_count,
+        pooling=pooling,
+        normalize=normalize,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        blocks=blocks,
+        final_norm=final_norm,
+        revision=revision,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
     )
 
 

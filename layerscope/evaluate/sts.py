@@ -83,7 +83,7 @@ def evaluate_sts(
         raise UsageError("pooling is empty: name one, or leave it out for all of them")
     if resample not in get_args(Resample):
         raise UsageError(f"resample is '{resample}': {nearest(str(resample), get_args(Resample))}")
-    gold = _gold_scores(cache, scores, score_column)
+    gold = gold_scores(cache, scores, score_column)
     groups = _groups(cache, len(gold), subsets)
     weights = _bootstrap_weights(cache, gold, draws, seed, resample)
     records: list[dict[str, Any]] = []
@@ -192,7 +192,7 @@ def _means(parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return means
 
 
-def _gold_scores(cache: LayerCache, scores: ArrayLike | None, column: str) -> NDArray[np.float64]:
+def gold_scores(cache: LayerCache, scores: ArrayLike | None, column: str) -> NDArray[np.float64]:
     """One score a pair, NaN where there is none."""
     if not cache.manifest["corpus"]["pairs"]:
         raise CorpusError(
@@ -284,6 +284,11 @@ def _correlations(
         {"metric": name, "n": len(x), **_with_interval(correlate, x, y, counts, reason)}
         for name, correlate in (("cosine_spearman", spearman), ("cosine_pearson", pearson))
     ]
+
+
+def cosine_of_pairs(vectors: NDArray[Any]) -> NDArray[np.float64]:
+    """Cosine of rows 2i and 2i + 1, (n / 2,); NaN where a row has no vector."""
+    return _cosines(np.asarray(vectors, dtype=np.float64), "raw")[0]
 
 
 def _cosines(vectors: NDArray[np.float64], variant: str) -> tuple[NDArray[np.float64], str]:

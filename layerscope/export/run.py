@@ -29,7 +29,7 @@ from layerscope.layers import Layer
 from layerscope.learn import LearnedPooling, load_pooling
 from layerscope.models import DType, LoadedModel, ModelSource, find_model, load_model
 from layerscope.pooling import check_poolings
-from layerscope.select.corrections import Correction
+from layerscope.select import Correction, fit_correction
 
 TOLERANCE = {"float32": 1e-5}
 _HALF = 2e-2
@@ -77,7 +77,8 @@ def export(
     pooling: str | None = None,
     learned: LearnedPooling | str | Path | None = None,
     cache: LayerCache | str | Path | None = None,
-    correction: Correction | None = None,
+    correct: str = "none",
+    correct_count: int | None = None,
     normalize: bool = False,
     pick: Mapping[str, Any] | None = None,
     tokenizer: Any = None,
@@ -106,7 +107,9 @@ def export(
         learned: a fitted mix of layers, or its folder.
         cache: an extraction by this model whose texts were put to it as they shall be (special tokens,
             prompt, length, attention sinks).
-        correction: a fitted correction of the vectors.
+        correct: which correction of the vectors is fitted on the cache and built in, one of
+            ``layerscope.select.CORRECTIONS``.
+        correct_count: how many components or dimensions it takes out.
         normalize: scale vectors to unit length at the end.
         pick: the row of a picks frame that chose the layer, for the model card.
         tokenizer: needed with a loaded model.
@@ -132,8 +135,15 @@ def export(
     source = find_model(model, revision, trust_remote_code=trust_remote_code)
     reading = _reading(source, given, fitted)
     names = list(fitted.poolings_) if fitted else [_pooling(pooling, given, reading)]
-    if fitted is not None and (pooling is not None or correction is not None):
+    if fitted is not None and (pooling is not None or correct != "none"):
         raise UsageError("a learned pooling has poolings of its own and takes no correction")
+    correction = None
+    if correct != "none":
+        if given is None:
+            raise UsageError(
+                f"the correction '{correct}' is fitted on the vectors of a corpus: give its --cache"
+            )
+        correction = fit_correction(given.layer(str(layer), names[0]), correct, correct_count)
     limit = max_length or reading.max_length
     loaded = load_model(
         source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=limit, revision=revision,
@@ -337,13 +347,16 @@ class _Plan:
         picked = pick_lines(pick) if pick else []
         if self.fitted is not None:
             what = f"A learned mix ({self.fitted.kind}) of {count_of(len(self.layers), 'layer')} of {name}."
-            shares = self.fitted.layer_weights_.sort_values(ascending=False).head(3)
+            shares = self.fitted.layer_weights_.nlargest(3, "weight")
             picked = [
                 f"fitted on {count_of(self.fitted.n_examples_, 'example')} for the objective "
                 f"'{self.fitted.objective_}', the model frozen",
                 f"epoch {self.fitted.best_epoch_} was best by {self.fitted.dev_metric_}",
                 "largest layer weights: "
-                + ", ".join(f"{layer} {share:.2f}" for layer, share in shares.items()),
+                + ", ".join(
+                    f"{name} {share:.2f}"
+                    for name, share in zip(shares["layer_name"], shares["weight"], strict=True)
+                ),
             ]
         else:
             what = f"The layer {exported.layer} of {name}."

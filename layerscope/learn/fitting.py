@@ -60,7 +60,8 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
         layers_: names of the mixed layers.
         poolings_: the pooling of each of its inputs.
         objective_: what it was trained for.
-        layer_weights_: how much each layer counts, the mean over the training texts; sums to 1.
+        layer_weights_: frame of how much each layer counts (``layer``, ``layer_name``, ``depth``,
+            ``weight``), the mean over the training texts; sums to 1.
         history_: frame with ``epoch``, ``loss``, ``dev``: higher is better.
         best_epoch_: the epoch that was kept.
         dev_metric_: ``cosine_spearman`` of the dev cache, or ``-loss`` of held-out examples.
@@ -154,7 +155,7 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
             self._prepare(module, sides, cache)
             self._train(module, sides, judge, rng, progress or (lambda done, total: None))
         self.module_ = module.eval()
-        self.layer_weights_ = self._mean_weights(sides)
+        self.layer_weights_ = self._mean_weights(sides, cache)
         self.made_of_ = _made_of(cache)
         return self
 
@@ -258,7 +259,7 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
         return found
 
     @torch.inference_mode()
-    def _mean_weights(self, sides: _Sides) -> pd.Series[float]:
+    def _mean_weights(self, sides: _Sides, cache: LayerCache) -> pd.DataFrame:
         device = self.module_.centre.device
         total, count = np.zeros(len(self.layers_)), 0
         for start in range(0, len(sides.states[0]), _BATCH):
@@ -266,7 +267,15 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
             states = [as_tensor(stack, chosen, device) for stack in sides.states]
             total += self.module_.layer_weights(*states).double().sum(dim=0).cpu().numpy()
             count += len(chosen)
-        return pd.Series(total / count, index=pd.Index(self.layers_, name="layer_name"), name="weight")
+        layers = [cache.layer_info(name) for name in self.layers_]
+        return pd.DataFrame(
+            {
+                "layer": [layer.blocks for layer in layers],
+                "layer_name": self.layers_,
+                "depth": [layer.depth for layer in layers],
+                "weight": total / count,
+            }
+        )
 
 
 class _Sides:

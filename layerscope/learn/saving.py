@@ -8,14 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.errors import FrameError
-from layerscope.files import make_folder, write_atomic, write_json
+from layerscope.errors import CacheError, FrameError
+from layerscope.files import check_writable, make_folder, write_atomic, write_json
 from layerscope.layer_pooling import make_layer_pooling
 from layerscope.learn.fitting import LearnedPooling
 
 FORMAT = "layerscope-pooling"
 SCHEMA = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_SHARES, _HISTORY = "layer_weights.csv", "history.csv"
 
 
 def save_pooling(fitted: LearnedPooling, folder: str | Path) -> Path:
@@ -31,11 +32,24 @@ def save_pooling(fitted: LearnedPooling, folder: str | Path) -> Path:
     (target / _CONFIG).unlink(missing_ok=True)
     content = save({name: value.cpu().contiguous() for name, value in fitted.module_.state_dict().items()})
     write_atomic(target / _WEIGHTS, lambda path: _write_bytes(path, content))
-    weights = fitted.layer_weights_.reset_index()
-    write_atomic(target / "layer_weights.csv", lambda path: weights.to_csv(path, index=False))
-    write_atomic(target / "history.csv", lambda path: fitted.history_.to_csv(path, index=False))
+    write_atomic(target / _SHARES, lambda path: fitted.layer_weights_.to_csv(path, index=False))
+    write_atomic(target / _HISTORY, lambda path: fitted.history_.to_csv(path, index=False))
     write_json(target / _CONFIG, describe(fitted))
     return target
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that holds anything but an earlier fitted pooling, before any fitting.
+
+    Raises:
+        CacheError: it does, or it cannot be written.
+    """
+    target = Path(folder)
+    entries = list(target.iterdir()) if target.is_dir() else []
+    is_own = (target / _WEIGHTS).is_file() and (target / _SHARES).is_file()
+    if (target.exists() and not target.is_dir()) or (entries and not is_own):
+        raise CacheError(f"{target} is there already and no fitted pooling: choose another folder with -o")
+    check_writable(target)
 
 
 def describe(fitted: LearnedPooling) -> dict[str, Any]:
@@ -48,7 +62,6 @@ def describe(fitted: LearnedPooling) -> dict[str, Any]:
         "layers": fitted.layers_,
         "poolings": list(fitted.poolings_),
         "objective": fitted.objective_,
-        "layer_weights": {str(name): float(weight) for name, weight in fitted.layer_weights_.items()},
         "best_epoch": fitted.best_epoch_,
         "dev_metric": fitted.dev_metric_,
         "dev": float(fitted.history_["dev"].iloc[fitted.best_epoch_]),
@@ -82,16 +95,15 @@ def load_pooling(folder: str | Path) -> LearnedPooling:
         fitted = LearnedPooling(**config["options"])
         module = make_layer_pooling(fitted.kind, len(config["layers"]), config["width"], fitted.sizes)
         module.load_state_dict(load_file(source / _WEIGHTS))
-        history = pd.read_csv(source / "history.csv")
+        history = pd.read_csv(source / _HISTORY)
+        shares = pd.read_csv(source / _SHARES)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise FrameError(f"the fitted pooling in {source} is damaged: fit it again") from error
     fitted.module_ = module.eval()
     fitted.layers_ = config["layers"]
     fitted.poolings_ = tuple(config["poolings"])
     fitted.objective_ = config["objective"]
-    weights = config["layer_weights"]
-    index = pd.Index(fitted.layers_, name="layer_name")
-    fitted.layer_weights_ = pd.Series([weights[name] for name in fitted.layers_], index=index, name="weight")
+    fitted.layer_weights_ = shares
     fitted.best_epoch_ = config["best_epoch"]
     fitted.dev_metric_ = config["dev_metric"]
     fitted.n_examples_ = config["n_examples"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from layerscope.plots.correlations import plot_correlations
 from layerscope.plots.curves import plot_metric, plot_metrics
 from layerscope.plots.heatmap import plot_heatmap
+from layerscope.plots.layer_weights import plot_layer_weights
 from layerscope.plots.saving import figure_svg, save_figure
 from layerscope.plots.scatter import plot_metric_against_score, plot_metrics_against_score
 from layerscope.plots.scores import plot_scores
@@ -17,6 +18,7 @@ __all__ = [
     "figure_svg",
     "plot_correlations",
     "plot_heatmap",
+    "plot_layer_weights",
     "plot_metric",
     "plot_metric_against_score",
     "plot_metrics",

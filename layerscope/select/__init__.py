@@ -1,7 +1,17 @@
 """From a metrics frame to a decision: which layer, by what, and how sure."""
 
+from layerscope.select.aggregate import RankAggregateSelector
+from layerscope.select.corrections import CORRECTIONS, Correction, fit_correction
 from layerscope.select.costs import with_costs
 from layerscope.select.picks import pick_layers
 from layerscope.select.selector import LayerSelector
 
-__all__ = ["LayerSelector", "pick_layers", "with_costs"]
+__all__ = [
+    "CORRECTIONS",
+    "Correction",
+    "LayerSelector",
+    "RankAggregateSelector",
+    "fit_correction",
+    "pick_layers",
+    "with_costs",
+]

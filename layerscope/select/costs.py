@@ -11,8 +11,7 @@ import pandas as pd
 from layerscope.errors import FrameError
 from layerscope.frames import MEAN_OF_TOKENS, draws_by_layer, labels
 from layerscope.resampling import interval
-
-_SCORES = ("cosine_spearman", "main_score")
+from layerscope.select.selector import SCORES
 
 
 def with_costs(
@@ -35,7 +34,7 @@ def with_costs(
     Raises:
         FrameError: ``scores`` holds no such score, or several tasks.
     """
-    metric = metric or next((name for name in _SCORES if (scores["metric"] == name).any()), _SCORES[0])
+    metric = metric or next((name for name in SCORES if (scores["metric"] == name).any()), SCORES[0])
     rows = scores[scores["metric"] == metric]
     if "variant" in rows:
         known = list(dict.fromkeys(labels(rows, "variant")))

@@ -17,6 +17,8 @@ from layerscope.resampling import interval
 Direction = Literal["higher", "lower"]
 FEWEST_TEXTS = 20
 """With fewer, halves of the texts agree by accident as often as not: nothing is said about certainty."""
+SCORES = ("cosine_spearman", "main_score")
+"""Scores by the one of which a layer is best, the first that a frame holds."""
 _TIE = 1e-9
 
 _NEEDED = ("layer", "layer_name", "depth", "pooling", "metric", "value")
@@ -112,6 +114,47 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         _, low, high = self.difference_
         self.clear_ = bool((low > 0 or high < 0) and self.support_ > 0.5)
         return self
+
+    @classmethod
+    def from_scores(
+        cls,
+        scores: pd.DataFrame,
+        metric: str | None = None,
+        pooling: str | None = None,
+        variant: str | None = None,
+    ) -> Self:
+        """The best layer on a small labelled set, where labels can be had: a fitted selector.
+
+        Some fifty to two hundred pairs usually choose better than any criterion without labels;
+        ``layerscope.evaluate.labels.label_curve`` says how many are enough for a model.
+
+        Args:
+            scores: a scores frame of one model and one task.
+            metric: which score; ``cosine_spearman`` or ``main_score`` where not given.
+            pooling: which pooling to choose within, as for a metric.
+            variant: ``raw``, ``center`` …; ``raw``, or the only one, where not given.
+
+        Raises:
+            FrameError: several models or tasks, or no such score.
+        """
+        for column in ("model", "task", "split", "subset"):
+            values = scores[column] if column in scores else pd.Series(dtype=str)
+            if column == "subset" and (values == "all").any():
+                scores = scores[values == "all"]
+            elif values.nunique() > 1:
+                raise FrameError(
+                    f"the scores frame holds several values of {column} ({named(values)}): choose one"
+                )
+        known = list(dict.fromkeys(scores["metric"]))
+        chosen = metric or next((name for name in SCORES if name in known), known[0] if known else "")
+        rows = scores[scores["metric"] == chosen]
+        if rows.empty:
+            raise FrameError(f"the scores frame holds no {chosen}: {nearest(chosen, known)}")
+        if variant is None and "variant" in rows:
+            variants = list(dict.fromkeys(labels(rows, "variant")))
+            variant = variants[0] if len(variants) == 1 else "raw"
+        frame = rows.rename(columns={"score": "value"}).assign(direction="higher")
+        return cls(chosen, "higher", pooling, variant).fit(frame)
 
     def _check_options(self, frame: object) -> None:
         if not isinstance(self.criterion, str):
