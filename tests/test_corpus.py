@@ -230,6 +230,25 @@ def test_names() -> None:
     assert read_corpus(["a"], name="mine").name == "mine"
 
 
+def test_triplets_stand_in_threes() -> None:
+    table = pd.DataFrame(
+        {"anchor": ["a", "d"], "positive": ["b", "e"], "negative": ["c", "f"], "label": [1, 2]}
+    )
+    corpus = read_corpus(table, label_column="label")
+    assert corpus.texts == list("abcdef")
+    assert corpus.rows["triplet"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert corpus.rows["side"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert corpus.rows["label"].tolist() == ["1", "1", "1", "2", "2", "2"]
+    assert not corpus.is_pairs
+    assert corpus.n_texts == 6
+    assert read_corpus(table, text_columns=["anchor", "positive"]).is_pairs
+    four = table.assign(more=["x", "y"])
+    refused(
+        UsageError, "4 text columns", "three for triplets",
+        source=four, text_columns=["anchor", "positive", "negative", "more"],
+    )  # fmt: skip
+
+
 # --- guessing columns -------------------------------------------------------------------------------
 
 
@@ -245,7 +264,9 @@ def test_names() -> None:
         ("sentence_1,sentence_2", "a,b", ["a", "b"]),
         ("Question 1,Question 2", "a,b", ["a", "b"]),
         ("hypothesis,premise", "b,a", ["a", "b"]),
-        ("anchor,positive,negative", "a,b,c", ["a", "b"]),
+        ("anchor,positive,negative", "a,b,c", ["a", "b", "c"]),
+        ("negative,positive,query", "c,b,a", ["a", "b", "c"]),
+        ("anchor,positive", "a,b", ["a", "b"]),
     ],
 )
 def test_texts_are_guessed_and_the_guess_is_told(
@@ -327,7 +348,8 @@ def test_columns_that_do_not_fit(write: Write) -> None:
         score_column="mark",
     )
     refused(UsageError, "two things", source=path, text_columns=["other", "other"])
-    refused(UsageError, "3 text columns", source=path, text_columns=["sentence", "mark", "other"])
+    names = ["sentence", "mark", "other", "fourth"]
+    refused(UsageError, "has no column 'fourth'", source=path, text_columns=names)
     refused(UsageError, "not with pairs", source=path, text_columns=["sentence", "mark"], view_column="other")
 
 

@@ -76,6 +76,7 @@ def load_pooling(folder: str | Path) -> LearnedPooling:
     Raises:
         FrameError: no such folder, or not a whole one.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     source = Path(folder)
@@ -97,7 +98,7 @@ def load_pooling(folder: str | Path) -> LearnedPooling:
         module.load_state_dict(load_file(source / _WEIGHTS))
         history = pd.read_csv(source / _HISTORY)
         shares = pd.read_csv(source / _SHARES)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise FrameError(f"the fitted pooling in {source} is damaged: fit it again") from error
     fitted.module_ = module.eval()
     fitted.layers_ = config["layers"]
