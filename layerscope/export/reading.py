@@ -79,8 +79,9 @@ class TextReading:
     def token_options(self, tokenizer: Any) -> dict[str, Any]:
         """The same, as the modules of an exported folder take it."""
         sinks = self.sinks or SinkRule()
+        added = tokenize(tokenizer, [""], 8).ids.tolist() if self.special_tokens == "drop" else []
         return {
-            "special_ids": list(tokenizer.all_special_ids) if self.special_tokens == "drop" else [],
+            "special_ids": added,
             "drop_first_token": self.drop_first_token,
             "sink_positions": list(sinks.positions),
             "sink_ids": list(sinks.token_ids),

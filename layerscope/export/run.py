@@ -450,7 +450,7 @@ def _time_ratio(plan: _Plan, short: Backbone | None) -> float:
     if short is None:
         return 0.0
     reading = replace(plan.reading, prompt="")
-    long_texts = [" ".join(TEXTS)] * 4
+    long_texts = [" ".join(TEXTS)] * 2
     full = plan.backbone
 
     def run(backbone: Backbone, layers: Sequence[Layer]) -> float:
