@@ -116,7 +116,7 @@ def test_weights_are_shares_and_layers_count(name):
     kind = find_kind(name)
     module = shaken(make_layer_pooling(name, N, D))
     inputs = states(inputs=2 if kind.needs_token else 1)
-    weights = module.layer_weights(*inputs)
+    weights = module.layer_weights(*inputs).detach()
     assert weights.shape == (B, N)
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(B, dtype=torch.float64))
     assert float(weights.min()) > 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from layerscope.backbone import Structure
 from layerscope.errors import ModelError
+from layerscope.files import make_folder
+from layerscope.models import LoadedModel
 
 
 def cut_model(model: Any, structure: Structure, blocks: int) -> Any:
@@ -52,6 +55,39 @@ def cut_model(model: Any, structure: Structure, blocks: int) -> Any:
     if isinstance(members, nn.ModuleList) and len(members) == whole:
         setattr(holder, name, members[:blocks])
     return short
+
+
+def save_cut(loaded: LoadedModel, structure: Structure, blocks: int, folder: Path) -> None:
+    """Write the first blocks of a model and its tokenizer, as ``from_pretrained`` reads them.
+
+    Texts are padded on the right, and the chat template is left out: sentence-transformers would make every
+    text a turn in it.
+
+    Raises:
+        ModelError: as for ``cut_model``.
+    """
+    make_folder(folder)
+    cut_model(loaded.model, structure, blocks).save_pretrained(folder)
+    tokenizer = copy.deepcopy(loaded.tokenizer)
+    tokenizer.padding_side = "right"
+    tokenizer.model_max_length = loaded.max_length
+    tokenizer.chat_template = None
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    tokenizer.save_pretrained(folder)
+
+
+def check_loaded(loaded: LoadedModel, model: Any) -> None:
+    """Refuse a model that transformers loads as another kind than it was, as the encoder of T5.
+
+    Raises:
+        ModelError: it does.
+    """
+    if type(model) is not type(loaded.model):
+        raise ModelError(
+            f"{type(loaded.model).__name__} cannot be exported: transformers loads its weights as "
+            f"{type(model).__name__}"
+        )
 
 
 def _is_by_layer(key: str) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layerscope.backbone import Backbone
 from layerscope.errors import UsageError
-from layerscope.layer_pooling import make_layer_pooling
+from layerscope.layer_pooling import LatentAttention, make_layer_pooling
 from layerscope.layers import make_layer
 from layerscope.pooling import TokenMasks, pool
 
@@ -147,7 +147,7 @@ class TokenPooling(_Pooled):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """D."""
+        """The width d of the vectors."""
         return self.embedding_dimension
 
     get_sentence_embedding_dimension = get_embedding_dimension
@@ -157,7 +157,61 @@ class TokenPooling(_Pooled):
         self.save_config(output_path)
 
 
-class LayerMix(_Pooled):
+class _Trained(_Pooled):
+    """What modules with weights share: how these are written and read."""
+
+    def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:
+        """Write configuration and weights."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
+
+    @classmethod
+    def load(  # type: ignore[override]
+        cls, model_name_or_path: str, subfolder: str = "", **options: Any
+    ) -> Self:
+        """Read configuration and weights."""
+        known = ("token", "cache_folder", "revision", "local_files_only")
+        hub = {name: options[name] for name in known if name in options}
+        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
+        module: Self = cls.load_torch_weights(
+            model_name_or_path, subfolder=subfolder, model=cls(**config), **hub
+        )
+        return module
+
+
+class LatentPooling(_Trained):
+    """Trainable last-layer pooling: learned latents attend over the tokens.
+
+    Args:
+        width: d.
+        sizes: ``latents``, ``heads``, ``head_width`` where they shall not be the defaults.
+        tokens: as for ``_Pooled``.
+
+    Source: Tang & Yang 2024, "Pooling and Attention".
+    """
+
+    config_keys = ["width", "sizes", *_Pooled.token_keys]  # noqa: RUF012
+
+    def __init__(self, width: int, sizes: Mapping[str, int] | None = None, **tokens: Any) -> None:
+        super().__init__(**tokens)
+        self.width = width
+        self.sizes = dict(sizes or {})
+        self.attention = LatentAttention(width, **self.sizes)
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Add ``sentence_embedding``, (b, d), of unit length."""
+        states = features["token_embeddings"]
+        features["sentence_embedding"] = self.attention(states, self.masks(features).kept)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """The width d of the vectors."""
+        return self.width
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+
+class LayerMix(_Trained):
     """A learned mix of the pooled states of several layers.
 
     Args:
@@ -201,25 +255,7 @@ class LayerMix(_Pooled):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """D."""
+        """The width d of the vectors."""
         return self.width
 
     get_sentence_embedding_dimension = get_embedding_dimension
-
-    def save(self, output_path: str, *_: Any, safe_serialization: bool = True, **__: Any) -> None:
-        """Write configuration and weights."""
-        self.save_config(output_path)
-        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
-
-    @classmethod
-    def load(  # type: ignore[override]
-        cls, model_name_or_path: str, subfolder: str = "", **options: Any
-    ) -> Self:
-        """Read configuration and weights."""
-        known = ("token", "cache_folder", "revision", "local_files_only")
-        hub = {name: options[name] for name in known if name in options}
-        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
-        module: Self = cls.load_torch_weights(
-            model_name_or_path, subfolder=subfolder, model=cls(**config), **hub
-        )
-        return module

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import logging
-import shutil
-import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +16,10 @@ from layerscope.cache import LayerCache, as_cache
 from layerscope.checkup import TEXTS
 from layerscope.errors import CacheError, ModelError, UsageError, count_of, first_line, named
 from layerscope.export.card import model_card, pick_lines
-from layerscope.export.cutting import cut_model
+from layerscope.export.cutting import check_loaded, cut_model, save_cut
+from layerscope.export.folders import free_folder, put_in_place, quiet, scratch_folder
 from layerscope.export.reading import PLAIN, TextReading
-from layerscope.files import check_writable, explained, make_folder, write_text
+from layerscope.files import check_writable, write_text
 from layerscope.layers import Layer
 from layerscope.learn import LearnedPooling, load_pooling
 from layerscope.models import DType, LoadedModel, ModelSource, find_model, load_model
@@ -127,7 +122,7 @@ def export(
         CacheError: a cache or mix of another model, or a folder that is not empty.
         ModelError: a model that cannot be cut, or whose export would give other vectors.
     """
-    target = _free_folder(path)
+    target = free_folder(path)
     fitted = load_pooling(learned) if isinstance(learned, str | Path) else learned
     if (layer is None) == (fitted is None):
         raise UsageError("give either a layer or a learned pooling to export")
@@ -153,9 +148,9 @@ def export(
     layers = [backbone.layers([name])[0] for name in (fitted.layers_ if fitted else [str(layer)])]
     plan = _Plan(loaded, backbone, layers, names, reading, fitted, correction, normalize)
     check_writable(target)
-    with _scratch(target) as scratch:
+    with scratch_folder(target) as scratch:
         try:
-            with _quiet():
+            with quiet():
                 _write(plan, scratch)
                 error, speed = _check(plan, scratch / "folder")
         except (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError) as problem:
@@ -169,20 +164,8 @@ def export(
         base = source.name if source.identity.get("kind") == "hub" else None
         card = model_card(plan.facts(exported, source.name, base, pick))
         write_text(scratch / "folder" / "README.md", card)
-        with explained(target):
-            if target.exists():
-                target.rmdir()
-            (scratch / "folder").rename(target)
+        put_in_place(scratch / "folder", target)
     return exported
-
-
-def _free_folder(path: Any) -> Path:
-    if not isinstance(path, str | Path) or not str(path).strip():
-        raise UsageError(f"path must be the folder to write, not {path!r}")
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CacheError(f"{target} is there already and not an empty folder: choose another with -o")
-    return target
 
 
 def _reading(source: ModelSource, cache: LayerCache | None, fitted: LearnedPooling | None) -> TextReading:
@@ -391,21 +374,9 @@ def _write(plan: _Plan, scratch: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     cut, folder = scratch / "cut", scratch / "folder"
-    make_folder(cut)
-    cut_model(plan.loaded.model, plan.backbone.structure, plan.blocks).save_pretrained(cut)
-    tokenizer = copy.deepcopy(plan.loaded.tokenizer)
-    tokenizer.padding_side = "right"
-    tokenizer.chat_template = None  # sentence-transformers would make every text a turn in it
-    tokenizer.model_max_length = plan.loaded.max_length
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    tokenizer.save_pretrained(cut)
+    save_cut(plan.loaded, plan.backbone.structure, plan.blocks, cut)
     modules = plan.modules(cut)
-    if type(modules[0].model) is not type(plan.loaded.model):
-        raise ModelError(
-            f"{type(plan.loaded.model).__name__} cannot be exported: transformers loads its weights as "
-            f"{type(modules[0].model).__name__}"
-        )
+    check_loaded(plan.loaded, modules[0].model)
     prompts: dict[str, Any] = {"prompts": {"text": plan.reading.prompt}, "default_prompt_name": "text"}
     whole = SentenceTransformer(
         modules=modules,
@@ -463,37 +434,3 @@ def _time_ratio(plan: _Plan, short: Backbone | None) -> float:
         times["full"].append(run(full, full.layers([-1])))
         times["short"].append(run(short, short.layers([-1])))
     return min(times["short"][1:]) / min(times["full"][1:])
-
-
-@contextlib.contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """A folder beside the target, so that the finished one can be renamed; gone afterwards."""
-    make_folder(target.parent)
-    with explained(target):
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the libraries' progress bars and advice off the terminal."""
-    from transformers.utils import logging as transformers_logging
-
-    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers")]
-    levels = [logger.level for logger in loggers]
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -4,76 +4,30 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from layerscope.layer_pooling.latent_attention import LatentAttention
 
 
-class MultiLayer(nn.Module):
-    """One block of cross-attention from learned latents to layers, then their mean, of unit length.
-
-    A learned embedding of each layer is added to its vector. Latents and vectors are normalised by layer
-    norms of their own; h heads of width d_h without bias, scale 1/√d_h, then a residual; a layer norm and a
-    GEGLU feed-forward (d → 2·4d, gated to 4d, → d), then a residual; the mean over the r latents.
+class MultiLayer(LatentAttention):
+    """Latent attention over layers, a learned embedding of each layer added to its vector first.
 
     Args:
         n_layers: L, how many layers there are.
         width: d, of every layer.
-        latents: r; d / 32 where not given, at least 8. The published 768 goes with d = 4096; its cost grows
-            with r, and that of fitting on a processor is felt.
-        heads: h; d / 128 where not given, at least 1 (published: 32).
-        head_width: d_h; d / 2 where not given (published: 2048).
+        sizes: ``latents``, ``heads``, ``head_width``, as for ``LatentAttention``.
 
-    Source: Tang & Yang 2024, "Pooling and Attention", after the perceiver of Jaegle et al. 2021.
+    Source: Tang & Yang 2024, "Pooling and Attention".
     """
 
-    def __init__(
-        self,
-        n_layers: int,
-        width: int,
-        *,
-        latents: int | None = None,
-        heads: int | None = None,
-        head_width: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.heads = heads or max(1, width // 128)
-        inner = self.heads * (head_width or max(1, width // 2))
+    def __init__(self, n_layers: int, width: int, **sizes: int | None) -> None:
+        super().__init__(width, **sizes)
         self.layer_embedding = nn.Parameter(0.02 * torch.randn(n_layers, width))
-        self.latents = nn.Parameter(0.02 * torch.randn(latents or max(8, width // 32), width))
-        self.norm_inputs = nn.LayerNorm(width)
-        self.norm_latents = nn.LayerNorm(width)
-        self.query = nn.Linear(width, inner, bias=False)
-        self.key = nn.Linear(width, inner, bias=False)
-        self.value = nn.Linear(width, inner, bias=False)
-        self.output = nn.Linear(inner, width, bias=False)
-        self.norm_hidden = nn.LayerNorm(width)
-        self.expand = nn.Linear(width, 8 * width)
-        self.contract = nn.Linear(4 * width, width)
 
-    def forward(self, pooled: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor, mask: Tensor | None = None) -> Tensor:
         """The vectors of b texts, (b, d), of unit length, from pooled states (b, l, d)."""
-        inputs = self.norm_inputs(pooled + self.layer_embedding)  # (b, l, d)
-        values = self._split(self.value(inputs))  # (b, h, l, d_h)
-        mixed = torch.einsum("bhrl,bhld->brhd", self._attention(inputs), values).flatten(2)
-        hidden = self.latents + self.output(mixed)  # (b, r, d)
-        grown, gate = self.expand(self.norm_hidden(hidden)).chunk(2, dim=-1)
-        hidden = hidden + self.contract(grown * functional.gelu(gate))
-        vectors: Tensor = functional.normalize(hidden.mean(dim=1), dim=-1)
-        return vectors
+        return super().forward(vectors + self.layer_embedding, mask)
 
     def layer_weights(self, pooled: Tensor) -> Tensor:
         """The attention that each layer gets in each text, the mean over latents and heads, (b, l)."""
         inputs: Tensor = self.norm_inputs(pooled + self.layer_embedding)
-        return self._attention(inputs).mean(dim=(1, 2))
-
-    def _attention(self, inputs: Tensor) -> Tensor:
-        """(b, h, r, l): what each latent gives to each layer; sums to 1 over layers."""
-        queries = self._split(self.query(self.norm_latents(self.latents))[None])[0]  # (h, r, d_h)
-        keys = self._split(self.key(inputs))
-        scores = torch.einsum("hrd,bhld->bhrl", queries, keys) / queries.shape[-1] ** 0.5
-        weights: Tensor = scores.softmax(dim=-1)
-        return weights
-
-    def _split(self, vectors: Tensor) -> Tensor:
-        """(b, x, h·d_h) as (b, h, x, d_h)."""
-        count, length, inner = vectors.shape
-        return vectors.view(count, length, self.heads, inner // self.heads).transpose(1, 2)
+        return self.attention(inputs).mean(dim=(1, 2))

@@ -1,0 +1,77 @@
+"""Folders that are either whole or not there, and libraries that keep quiet while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import CacheError, UsageError
+from layerscope.files import explained, make_folder
+
+
+def free_folder(path: Any) -> Path:
+    """The folder to write, which must be new or empty.
+
+    Raises:
+        UsageError: not a path.
+        CacheError: something is there.
+    """
+    if not isinstance(path, str | Path) or not str(path).strip():
+        raise UsageError(f"path must be the folder to write, not {path!r}")
+    target = Path(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise CacheError(f"{target} is there already and not an empty folder: choose another with -o")
+    return target
+
+
+def put_in_place(folder: Path, target: Path) -> None:
+    """Rename a finished folder, its files readable as other files of this user are."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for file in folder.rglob("*"):
+        file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)  # libraries write some for their user only
+    with explained(target):
+        if target.exists():
+            target.rmdir()
+        folder.rename(target)
+
+
+@contextlib.contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """A folder beside the target, so that the finished one can be renamed; gone afterwards."""
+    make_folder(target.parent)
+    with explained(target):
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the libraries' progress bars and advice off the terminal."""
+    from transformers.utils import logging as transformers_logging
+
+    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers")]
+    levels = [logger.level for logger in loggers]
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
