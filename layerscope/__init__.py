@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         pick_layers,
         with_costs,
     )
+    from layerscope.train import train
 
 # Where each public name lives. Imported on first use: `import layerscope` stays free of torch.
 _HOMES = {
@@ -53,6 +54,7 @@ _HOMES = {
     "read_frame": "layerscope.frames",
     "repair": "layerscope.extraction",
     "save_pooling": "layerscope.learn",
+    "train": "layerscope.train",
     "with_costs": "layerscope.select",
     "write_frame": "layerscope.frames",
     "write_report": "layerscope.report",
@@ -81,6 +83,7 @@ __all__ = [
     "read_frame",
     "repair",
     "save_pooling",
+    "train",
     "with_costs",
     "write_frame",
     "write_report",

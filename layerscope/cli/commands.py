@@ -298,6 +298,22 @@ def export(
         console.next_step(console.command("export", model, *words))
 
 
+def train(model: str, corpus: str, output: Path, *, design: str, **options: Any) -> None:
+    """``layerscope train``."""
+    from layerscope.models import is_hub_id
+    from layerscope.train import find_design
+    from layerscope.train import train as run
+
+    chosen = find_design(design)
+    console.note(f"{chosen.name}: {chosen.description}")
+    if is_hub_id(model):
+        _note_remote(model)
+    with console.progress("training") as advance:
+        trained = run(model, corpus, path=output, design=chosen, progress=advance, **options)
+    console.training_figures(trained)
+    console.wrote([trained.path])
+
+
 def _one_pick(
     frame: pd.DataFrame, criterion: str | None, pooling: str | None, source: Path
 ) -> dict[str, Any]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from layerscope.export import Exported
     from layerscope.extraction import Plan
     from layerscope.learn import LearnedPooling
+    from layerscope.train import Trained
 
 for _stream in (sys.stdout, sys.stderr):
     if isinstance(_stream, io.TextIOWrapper):
@@ -210,6 +211,20 @@ def fit_figures(fitted: LearnedPooling) -> None:
     figures(["layer"], ["share"], rows, "How much each layer counts")
     if fitted.best_epoch_ == 0:
         note("no epoch was better than the mix before training: nothing was learned")
+
+
+def training_figures(trained: Trained) -> None:
+    """Print how a training went."""
+    out.print(f"{trained.design.name}: {trained.design.description}")
+    out.print(
+        f"{count_of(trained.n_examples, 'example')} an epoch, {trained.trainable:,} trained parameters, "
+        f"epoch {trained.best_epoch} kept"
+    )
+    rows = [
+        [f"{epoch:.0f}", number(loss), number(dev)]
+        for epoch, loss, dev in trained.history[["epoch", "loss", "dev"]].to_numpy(dtype=float).tolist()
+    ]
+    figures(["epoch"], ["loss", "dev Spearman"], rows)
 
 
 def export_figures(exported: Exported) -> None:

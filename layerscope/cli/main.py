@@ -971,6 +971,99 @@ def export(
     )
 
 
+@app.command(short_help="Train a model end to end for a pooling.")
+def train(
+    model: ModelArgument,
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            help="Triplets, pairs or single texts, as for extract.", metavar="CORPUS", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The folder to write, new or empty.",
+            metavar="FOLDER",
+            parser=_folder,
+            show_default=False,
+        ),
+    ],
+    design: Annotated[
+        str,
+        typer.Option(
+            help="last-token-causal, last-layer-causal, multi-layer-causal, last-layer-bidirectional, "
+            "multi-layer-bidirectional, layer-attention, or a .toml file.",
+            metavar="NAME",
+        ),
+    ] = "multi-layer-bidirectional",
+    dev: Annotated[
+        str | None,
+        typer.Option(
+            help="Pairs with human scores: the best epoch on them is kept.",
+            metavar="CORPUS",
+            show_default=False,
+        ),
+    ] = None,
+    text_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of texts; twice for pairs, three times for triplets. Guessed where not given.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Only the first N examples.", min=1, metavar="N", show_default=False),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the examples.", min=1, metavar="N")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Examples in a step.", min=2, metavar="N")] = 64,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="The design's by default.", metavar="NUMBER", show_default=False),
+    ] = None,
+    max_length: Annotated[int, typer.Option(help="Cut texts at N tokens.", min=1, metavar="N")] = 64,
+    seed: Annotated[
+        int, typer.Option(help="Of new weights, dropout and the order of examples.", min=0, metavar="N")
+    ] = 0,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    revision: Revision = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Train a model for a pooling over its tokens or layers (needs pip install 'layerscope[train]').
+
+    Interrupted? Nothing is written; run the same command again.
+    """
+    commands.train(
+        model,
+        corpus,
+        output,
+        design=design,
+        dev=dev,
+        text_columns=text_column or (),
+        limit=limit,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        max_length=max_length,
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        blocks=blocks,
+        final_norm=final_norm,
+        revision=revision,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+    )
+
+
 @app.command("import", short_help="Turn scores or metrics from elsewhere into a frame.")
 def import_(
     source: Annotated[
