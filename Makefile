@@ -1,6 +1,6 @@
 PYTHON ?= python
 
-.PHONY: help demo study test check format bench build clean
+.PHONY: help demo study pooling designs test check format bench build clean
 
 help:  ## say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,10 +25,17 @@ format:  ## put the code in order
 study:  ## score and measure MiniLM and SmolLM2, and write reports/study
 	$(PYTHON) reports/study.py
 
+pooling:  ## rules and learned mixes for MiniLM and SmolLM2: write reports/pooling
+	$(PYTHON) reports/pooling.py
+
+designs:  ## train the five designs on a small model: write reports/designs
+	$(PYTHON) reports/designs.py
+
 bench:  ## speed as ratios against peers in the same run
 	$(PYTHON) benchmarks/extract.py
 	$(PYTHON) benchmarks/metrics.py
 	$(PYTHON) benchmarks/evaluate.py
+	$(PYTHON) benchmarks/export.py
 
 build:  ## wheel and source archive in dist/
 	$(PYTHON) -m build

@@ -36,7 +36,7 @@ def metrics_frame(values, draws=None, layers=None, **more):
     n_blocks = max([int(name.split(".")[1]) for name in layers if "." in name], default=1)
     drawn = [None] * len(values) if draws is None else np.asarray(draws, dtype=float).T.tolist()
     facts = {
-        "model": "m", "corpus": "c", "pooling": "mean", "metric": "dataset_entropy", "variant": "v",
+        "model": "m", "corpus": "c", "pooling": "mean", "metric": "participation_ratio", "variant": "v",
         "reason": "", "n": 90,
     }  # fmt: skip
     return as_frame(
@@ -318,7 +318,11 @@ def test_several_variants_need_a_choice():
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"criterion": "dataset_entrpy", "direction": "lower"}, UsageError, "did you mean 'dataset_entropy'"),
+        (
+            {"criterion": "participation_rato", "direction": "lower"},
+            UsageError,
+            "did you mean 'participation_ratio'",
+        ),
         ({"criterion": "mine"}, UsageError, "which end of 'mine' is better is not known"),
         ({"direction": "up"}, UsageError, "direction is 'up'"),
         ({"pooling": "maen"}, UsageError, "no pooling 'maen': did you mean 'mean'"),
@@ -331,13 +335,13 @@ def test_what_is_not_known_is_refused(options, error, says):
 
 
 def test_two_values_for_one_layer_are_refused():
-    with pytest.raises(FrameError, match="several values of 'dataset_entropy' for one layer"):
+    with pytest.raises(FrameError, match="several values of 'participation_ratio' for one layer"):
         fit(pd.concat([metrics_frame([1.0, 2.0])] * 2))
 
 
 @pytest.mark.parametrize(("reason", "says"), [("constant", "constant$"), ("", "all are missing$")])
 def test_without_any_value_there_is_no_pick_but_a_reason(reason, says):
-    with pytest.raises(FrameError, match=f"no layer has a value of 'dataset_entropy': {says}"):
+    with pytest.raises(FrameError, match=f"no layer has a value of 'participation_ratio': {says}"):
         fit(metrics_frame([NAN, NAN], reason=reason))
 
 
@@ -348,15 +352,15 @@ def test_every_criterion_and_rule_within_every_pooling():
     frame = pd.concat(
         [
             metrics_frame([1.0, 2.0, 3.0], metric=metric, pooling=pooling)
-            for metric in ("uniformity", "dataset_entropy")
+            for metric in ("uniformity", "participation_ratio")
             for pooling in ("mean", "last")
         ]
     )
     picks = pick_layers(frame)
     assert list(picks.columns) == list(PICK_COLUMNS)
     assert picks[["kind", "criterion", "pooling", "layer_name"]].to_numpy().tolist() == [
-        ["criterion", "dataset_entropy", "mean", "block.2"],
-        ["criterion", "dataset_entropy", "last", "block.2"],
+        ["criterion", "participation_ratio", "mean", "block.2"],
+        ["criterion", "participation_ratio", "last", "block.2"],
         ["criterion", "uniformity", "mean", "embed"],
         ["criterion", "uniformity", "last", "embed"],
         ["baseline", "last layer", "mean", "block.2"],
@@ -369,9 +373,9 @@ def test_every_criterion_and_rule_within_every_pooling():
 
 
 def test_the_decisive_criterion_comes_first_and_the_others_as_in_the_frame():
-    names = ["uniformity", "alignment", "dataset_entropy"]
+    names = ["uniformity", "alignment", "participation_ratio"]
     picks = pick_layers(pd.concat([metrics_frame([1.0, 2.0], metric=name) for name in names]))
-    assert picks["criterion"].tolist()[:3] == ["dataset_entropy", "uniformity", "alignment"]
+    assert picks["criterion"].tolist()[:3] == ["participation_ratio", "uniformity", "alignment"]
 
 
 def test_a_pick_says_all_that_the_selector_knows():
@@ -379,8 +383,8 @@ def test_a_pick_says_all_that_the_selector_knows():
     frame = metrics_frame([1.0, 3.0, 2.0], draws)
     row = pick_layers(frame).iloc[0]
     expected = {
-        "model": "m", "corpus": "c", "pooling": "mean", "kind": "criterion", "criterion": "dataset_entropy",
-        "metric": "dataset_entropy", "variant": "v", "direction": "higher", "layer": 1,
+        "model": "m", "corpus": "c", "pooling": "mean", "kind": "criterion",
+        "criterion": "participation_ratio", "metric": "participation_ratio", "variant": "v", "direction": "higher", "layer": 1,
         "layer_name": "block.1", "depth": 0.5, "value": 3.0, "runner_up": "block.2", "runner_up_value": 2.0,
         "support": 1.0, "most_picked": "block.1", "most_picked_support": 1.0, "clear": True, "n": 90,
         "reason": "",
@@ -389,18 +393,18 @@ def test_a_pick_says_all_that_the_selector_knows():
 
 
 def test_criteria_come_as_asked_for_with_their_directions():
-    frame = pd.concat([metrics_frame([1.0, 2.0], metric=name) for name in ("dataset_entropy", "mine")])
-    picks = pick_layers(frame, ["mine", "dataset_entropy", "mine"], {"mine": "lower"})
+    frame = pd.concat([metrics_frame([1.0, 2.0], metric=name) for name in ("participation_ratio", "mine")])
+    picks = pick_layers(frame, ["mine", "participation_ratio", "mine"], {"mine": "lower"})
     chosen = picks[picks["kind"] == "criterion"]
     assert chosen[["criterion", "direction", "layer_name"]].to_numpy().tolist() == [
         ["mine", "lower", "embed"],
-        ["dataset_entropy", "higher", "block.1"],
+        ["participation_ratio", "higher", "block.1"],
     ]
 
 
 def test_a_criterion_that_the_frame_lacks_is_refused():
-    with pytest.raises(UsageError, match="no metric 'dataset_entrpy': did you mean"):
-        pick_layers(metrics_frame([1.0, 2.0]), ["dataset_entrpy"])
+    with pytest.raises(UsageError, match="no metric 'participation_rato': did you mean"):
+        pick_layers(metrics_frame([1.0, 2.0]), ["participation_rato"])
 
 
 def test_every_variant_is_a_pick_of_its_own():
@@ -613,17 +617,17 @@ def test_what_is_no_frame_is_refused():
 
 def test_a_frame_that_contradicts_itself_in_direction_is_refused():
     frame = metrics_frame([1.0, 2.0]).assign(direction=["higher", "lower"])
-    with pytest.raises(FrameError, match="'dataset_entropy' that higher, lower is better"):
+    with pytest.raises(FrameError, match="'participation_ratio' that higher, lower is better"):
         LayerSelector().fit(frame)
     assert LayerSelector(direction="lower").fit(frame).layer_ == "embed"
 
 
 def test_named_criteria_come_before_the_others_and_one_of_unknown_direction_has_a_reason():
-    names = ("dataset_entropy", "uniformity", "mine")
+    names = ("participation_ratio", "uniformity", "mine")
     frame = pd.concat([metrics_frame([1.0, 2.0], metric=name) for name in names])
     picks = pick_layers(frame, ["uniformity"], {"uniformity": "higher"}, others=True)
     picks = picks[picks["kind"] == "criterion"]
-    assert picks["criterion"].tolist() == ["uniformity", "dataset_entropy", "mine"]
+    assert picks["criterion"].tolist() == ["uniformity", "participation_ratio", "mine"]
     assert picks["layer_name"].isna().tolist() == [False, False, True]
     assert "which end of 'mine' is better is not known" in picks["reason"].iloc[2]
     with pytest.raises(UsageError, match="which end of 'mine'"):

@@ -823,7 +823,7 @@ def fit(
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            help="Of AdamW; 0.03 for scalar-mix, 1e-4 for the others by default.",
+            help="Of AdamW; 0.03, 5e-4 and 3e-4 for the three models by default.",
             metavar="NUMBER",
             show_default=False,
         ),
@@ -1121,7 +1121,7 @@ def report(
     criterion: Annotated[
         list[str] | None,
         typer.Option(
-            help="Metric whose pick comes first, may be repeated; dataset_entropy by default.",
+            help="Metric whose pick comes first, may be repeated; participation_ratio by default.",
             metavar="NAME",
             show_default=False,
         ),

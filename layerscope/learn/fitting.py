@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 _BATCH = 512
 _DECISIVE = ("model", "part", "max_length", "special_tokens", "drop_first_token", "prompt", "sinks")
 _HELD_OUT = 0.1
-_LEARNING_RATES = {"scalar-mix": 0.03, "layer-attention": 1e-4, "multi-layer": 1e-4}
+_LEARNING_RATES = {"scalar-mix": 0.03, "layer-attention": 5e-4, "multi-layer": 3e-4}
 
 
 class LearnedPooling(BaseEstimator):  # type: ignore[misc]
@@ -48,7 +48,8 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
         standardize: centre every layer and bring it to unit size first, as measured on the cache.
         epochs: at most so many passes over the examples.
         batch_size: examples in a step.
-        learning_rate: of AdamW; 0.03 for ``scalar-mix`` and 1e-4 for the others where not given.
+        learning_rate: of AdamW; 0.03 for ``scalar-mix``, 5e-4 for
+            ``layer-attention`` and 3e-4 for ``multi-layer`` where not given.
         weight_decay: of AdamW.
         temperature: what cosines are divided by.
         patience: epochs without a better dev score before fitting stops.

@@ -12,7 +12,7 @@ from layerscope.errors import FrameError, UsageError, nearest
 from layerscope.frames import PICK_COLUMNS, as_frame, labels
 from layerscope.select.selector import Direction, LayerSelector
 
-DEFAULT_CRITERION = "dataset_entropy"
+DEFAULT_CRITERION = "participation_ratio"
 
 
 def pick_layers(

@@ -68,7 +68,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        criterion: str = "dataset_entropy",
+        criterion: str = "participation_ratio",
         direction: Direction | None = None,
         pooling: str | None = None,
         variant: str | None = None,
