@@ -42,7 +42,8 @@ def compare(name: str, model: Path, half: str, full: str, place: Path, texts: li
     weights = folders[half].parameters / folders[full].parameters
     print(
         f"{name}, {half} against {full}, {len(texts)} texts: encoding takes "
-        f"{statistics.median(ratios):.2f} of the time, {weights:.2f} of the parameters, {size:.2f} of the bytes"
+        f"{statistics.median(ratios):.2f} of the time, {weights:.2f} of the parameters, "
+        f"{size:.2f} of the bytes"
     )
 
 

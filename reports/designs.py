@@ -73,9 +73,10 @@ def main() -> None:
     frame.to_csv(out / "differences.csv", index=False)
     parts = [
         '# The five designs of "Pooling and Attention", a small run',
-        f"Written by `{COMMAND}`. The first {BLOCKS} of 30 blocks of SmolLM2-135M with its final norm, LoRA of rank "
-        f"16, one epoch of {TRIPLETS:,} SNLI triplets in batches of {BATCH}: small enough for a processor, far too "
-        "small to rank the designs for good. Spearman on STS-B test, in %; differences are paired over its pairs.",
+        f"Written by `{COMMAND}`. The first {BLOCKS} of 30 blocks of SmolLM2-135M with its final norm, LoRA "
+        f"of rank 16, one epoch of {TRIPLETS:,} SNLI triplets in batches of {BATCH}: small enough for a "
+        "processor, far too small to rank the designs for good. Spearman on STS-B test, in %; differences "
+        "are paired over its pairs.",
         table(frame),
         "On STS-B dev, before and after training:",
         "| design | before | after | loss of the epoch |\n|---|---|---|---|\n" + "\n".join(histories),

@@ -19,7 +19,7 @@ from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 from layerscope.evaluate.sts import evaluate_sts
 from layerscope.export import export
 from layerscope.extraction import extract
-from layerscope.frames import write_frame
+from layerscope.frames import read_frame, write_frame
 from layerscope.learn import LearnedPooling, save_pooling
 from layerscope.select import fit_correction, pick_layers
 from tests.families import FAMILIES
@@ -381,3 +381,37 @@ def test_minilm_cut_in_half(minilm, tmp_path):
     exported = export(minilm, path=tmp_path / "out", layer="block.3", cache=cache)
     assert_same(encoded(exported, texts), cache.layer("block.3"))
     assert exported.plain
+
+
+def test_learned_mixes_are_scored_beside_the_layers(models, tmp_path):
+    write_sts(tmp_path / "data", pairs=30)
+    pairs = tmp_path / "data/STSBenchmark/test.jsonl"
+    assert run("extract", models["bert"], pairs, "-o", tmp_path / "c").exception is None
+    for name in ("one", "two"):
+        options = ["--pooling-model", "scalar-mix", "--epochs", "1", "-o", tmp_path / name]
+        assert run("fit", tmp_path / "c", *options).exception is None
+    done = run(
+        "evaluate",
+        "sts",
+        tmp_path / "c",
+        "--draws",
+        "60",
+        "--fitted",
+        tmp_path / "one",
+        "--fitted",
+        tmp_path / "two",
+    )
+    assert done.exception is None, done.exception
+    assert "Learned mixes beside the best layer" in done.output
+    table = done.output[done.output.index("Learned mixes") :]
+    assert {"one", "two"} <= set(table.split())
+    frame = read_frame(tmp_path / "c/frames/scores.parquet", "scores")
+    assert set(frame["pooling"]) == {"mean", "one", "two"}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "one").rename(tmp_path / "x" / "two")
+    twice = run(
+        "evaluate", "sts", tmp_path / "c", "--fitted", tmp_path / "two", "--fitted", tmp_path / "x/two"
+    )
+    assert "called 'two'" in str(twice.exception)
+    taken = run("evaluate", "sts", tmp_path / "c", "--fitted", (tmp_path / "two").rename(tmp_path / "mean"))
+    assert "as one of the cache is: rename it" in str(taken.exception)

@@ -17,6 +17,7 @@ from layerscope.errors import FrameError, UsageError
 from layerscope.plots import (
     figure_svg,
     plot_heatmap,
+    plot_layer_weights,
     plot_metric,
     plot_metric_against_score,
     plot_metrics,
@@ -461,3 +462,26 @@ def test_plotting_never_imports_pyplot():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_layer_weights_are_bars_over_the_layers():
+    names = ["embed", "block.1", "block.2", "norm"]
+    frame = pd.DataFrame(
+        {"layer": [0, 1, 2, 2], "layer_name": names, "depth": [0, 0.5, 1, 1], "weight": [0.1, 0.2, 0.3, 0.4]}
+    )
+    ax = plot_layer_weights(frame)
+    assert [bar.get_height() for bar in ax.patches] == [0.1, 0.2, 0.3, 0.4]
+    places = [bar.get_x() + bar.get_width() / 2 for bar in ax.patches]
+    assert places[:3] == pytest.approx([0, 1, 2])
+    assert places[3] > 3  # the norm stands apart
+    assert tick_texts(ax) == ["embed", "1", "2", "norm"]
+    assert legend_texts(ax) == ["equal shares"]
+    both = pd.concat([frame.assign(kind="scalar-mix"), frame.assign(kind="multi-layer", weight=0.25)])
+    ax = plot_layer_weights(both)
+    assert len(ax.patches) == 8
+    assert legend_texts(ax) == ["equal shares", "scalar-mix", "multi-layer"]
+    lefts = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
+    assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(lefts))  # none hides another
+    assert figure_svg(ax.figure)
+    with pytest.raises(FrameError, match=r"lacks the column\(s\) weight"):
+        plot_layer_weights(frame.drop(columns="weight"))

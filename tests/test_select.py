@@ -384,7 +384,8 @@ def test_a_pick_says_all_that_the_selector_knows():
     row = pick_layers(frame).iloc[0]
     expected = {
         "model": "m", "corpus": "c", "pooling": "mean", "kind": "criterion",
-        "criterion": "participation_ratio", "metric": "participation_ratio", "variant": "v", "direction": "higher", "layer": 1,
+        "criterion": "participation_ratio", "metric": "participation_ratio", "variant": "v",
+        "direction": "higher", "layer": 1,
         "layer_name": "block.1", "depth": 0.5, "value": 3.0, "runner_up": "block.2", "runner_up_value": 2.0,
         "support": 1.0, "most_picked": "block.1", "most_picked_support": 1.0, "clear": True, "n": 90,
         "reason": "",

@@ -203,21 +203,25 @@ def evaluate_sts(
     cache = LayerCache(cache_path)
     target, _ = frame_files(output or _default(cache_path, "scores"), "scores")
     given = None if subsets is None else read_subsets(subsets, cache.corpus, cache.n_rows // 2)
+    learned = _learned(fitted)
     scores = run(
         cache, score_column=score_column, pooling=pooling, task=task, subsets=given, draws=draws, seed=seed,
-        learned=_learned(fitted),
+        learned=learned,
     )  # fmt: skip
+    of_layers = scores[~scores["pooling"].isin(list(learned))]
     several = scores["subset"].nunique() > 1
-    named = scores.assign(metric=scores["metric"] + " " + scores["variant"])
+    named = of_layers.assign(metric=of_layers["metric"] + " " + of_layers["variant"])
     if several:
-        named = scores[(scores["metric"] == "cosine_spearman") & (scores["variant"] == "raw")]
+        named = of_layers[(of_layers["metric"] == "cosine_spearman") & (of_layers["variant"] == "raw")]
         named = named.assign(metric=named["subset"])
     pairs = sorted({*scores["n"]})
     counted = f"{pairs[0]:,}" + (f" to {pairs[-1]:,}" if len(pairs) > 1 else "")
     console.layer_figures(named, cache.layers, "score", title=f"{scores['task'].iloc[0]}: {counted} pairs")
     for reason in scores.loc[scores["score"].isna(), "reason"].unique():
         console.note(f"no score for some layers: {reason}")
-    console.best_layers(scores[(scores["variant"] == "raw") & (scores["metric"] == "cosine_spearman")])
+    spearman = (scores["variant"] == "raw") & (scores["metric"] == "cosine_spearman")
+    console.best_layers(of_layers[spearman[of_layers.index]])
+    console.learned_figures(scores[spearman], list(learned))
     console.wrote(write_frame(scores, target))
     metrics = _default(cache_path, "metrics")
     console.next_step(

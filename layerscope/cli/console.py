@@ -194,6 +194,26 @@ def pick_figures(picks: pd.DataFrame) -> None:
         note(f"no support is given: {reason}")
 
 
+def learned_figures(scores: pd.DataFrame, names: Sequence[str]) -> None:
+    """Print what learned mixes score beside the best layer of any pooling."""
+    from layerscope.evaluate.differences import paired_difference
+
+    whole = scores[(scores["subset"] == "all") & scores["score"].notna()]
+    layers = whole[~whole["pooling"].isin(names)]
+    if layers.empty:
+        return
+    best = layers.sort_values("score", kind="stable").iloc[-1]
+    rival = f"{best['layer_name']}, {best['pooling']} ({number(best['score'])})"
+    rows = []
+    for own in (row for _, row in whole[whole["pooling"].isin(names)].iterrows()):
+        gain = paired_difference(own, best)
+        above = f"{gain['difference']:+.3f} [{number(gain['low'])}, {number(gain['high'])}]"
+        rows.append([own["pooling"], number(own["score"]), rival, f"{above}, p = {number(gain['p'])}"])
+    if rows:
+        title = "Learned mixes beside the best layer, which these scores chose"
+        figures(["learned mix"], ["Spearman", "best layer", "above it [95 %]"], rows, title)
+
+
 def fit_figures(fitted: LearnedPooling) -> None:
     """Print how a fit went and how much each layer counts."""
     history = fitted.history_

@@ -15,6 +15,8 @@ from typing import Any
 from layerscope.errors import CacheError, UsageError
 from layerscope.files import explained, make_folder
 
+_TALKATIVE = ("sentence_transformers", "transformers", "bitsandbytes")
+
 
 def free_folder(path: Any) -> Path:
     """The folder to write, which must be new or empty.
@@ -60,7 +62,7 @@ def quiet() -> Iterator[None]:
     """Keep the libraries' progress bars and advice off the terminal."""
     from transformers.utils import logging as transformers_logging
 
-    loggers = [logging.getLogger(name) for name in ("sentence_transformers", "transformers")]
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
     levels = [logger.level for logger in loggers]
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
