@@ -479,7 +479,7 @@ def test_layer_weights_are_bars_over_the_layers():
     both = pd.concat([frame.assign(kind="scalar-mix"), frame.assign(kind="multi-layer", weight=0.25)])
     ax = plot_layer_weights(both)
     assert len(ax.patches) == 8
-    assert legend_texts(ax) == ["equal shares", "scalar-mix", "multi-layer"]
+    assert legend_texts(ax) == ["scalar-mix", "multi-layer", "equal shares"]
     lefts = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in ax.patches)
     assert all(one[1] <= other[0] + 1e-9 for one, other in itertools.pairwise(lefts))  # none hides another
     assert figure_svg(ax.figure)

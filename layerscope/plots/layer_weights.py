@@ -39,14 +39,16 @@ def plot_layer_weights(weights: pd.DataFrame, ax: Axes | None = None) -> Axes:
         for nth, kind in enumerate(kinds):
             rows = weights[weights["kind"] == kind] if kind else weights
             shift = (nth - (len(kinds) - 1) / 2) * width
-            panel.bar(
+            bars = panel.bar(
                 [place + shift for place in axis.positions(rows)],
                 rows["weight"],
                 width=width,
                 color=series_style(nth, 0).colour,
-                label=kind or None,
-                gid=tag(panel, "weights"),
             )
+            for bar in bars:
+                bar.set_gid(tag(panel, "weights"))
+            if kind:
+                bars[0].set_label(kind)
         equal = 1 / weights["layer_name"].nunique()
         panel.axhline(equal, color="0.4", linewidth=0.8, linestyle="--", label="equal shares")
         panel.set_ylabel("share in the mix")
