@@ -355,3 +355,18 @@ def test_another_model_is_refused(triplets, tmp_path):
 def test_a_dev_cache_without_scores_is_refused(triplets):
     with pytest.raises(CorpusError, match="no pairs with scores"):
         LearnedPooling("scalar-mix").fit(triplets, dev=triplets)
+
+
+def test_an_interrupted_fit_leaves_nothing_and_says_so(triplets, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from layerscope.cli.main import app
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LearnedPooling, "_loss", stop)
+    words = ["fit", str(triplets.path), "--pooling-model", "scalar-mix", "-o", str(tmp_path / "mix")]
+    done = CliRunner().invoke(app, words, standalone_mode=False)
+    assert "nothing was written; run the same command again" in done.output + done.stderr
+    assert not (tmp_path / "mix").exists()

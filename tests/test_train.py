@@ -292,3 +292,12 @@ def test_the_train_command(llama, tmp_path):
     assert done.exception is None, done.exception
     assert "latents attend over the tokens of the last layer, bidirectional attention" in done.output
     assert f"wrote {tmp_path / 'out'}" in done.output
+
+
+def test_an_interrupted_training_leaves_nothing(llama, tmp_path):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(llama, triplets(), path=tmp_path / "out", batch_size=16, progress=stop)
+    assert list(tmp_path.iterdir()) == []
