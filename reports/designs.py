@@ -72,9 +72,9 @@ def main() -> None:
     parts = [
         '# The five designs of "Pooling and Attention", a small run',
         f"Written by `{COMMAND}`. The first {BLOCKS} of 30 blocks of SmolLM2-135M with its final norm, LoRA "
-        f"of rank 16, one epoch of {TRIPLETS:,} SNLI triplets in batches of {BATCH}, learning rate {RATE:g}: "
-        "small enough for a processor, far too small to rank the designs for good. Spearman on STS-B test, in "
-        "%; differences are paired over its pairs.",
+        f"of rank 16, one epoch of {TRIPLETS:,} SNLI triplets in batches of {BATCH}, learning rate "
+        f"{RATE:g}: small enough for a processor, far too small to rank the designs for good. Spearman on "
+        "STS-B test, in %; differences are paired over its pairs.",
         table(frame),
         "| design | mean loss of the epoch |\n|---|---|\n" + "\n".join(losses),
     ]
