@@ -125,7 +125,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """The best layer on a small labelled set, where labels can be had: a fitted selector.
 
-        Some fifty to two hundred pairs usually choose better than any criterion without labels;
+        A hundred pairs usually choose better than a criterion without labels;
         ``layerscope.evaluate.labels.label_curve`` says how many are enough for a model.
 
         Args:
