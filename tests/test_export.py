@@ -354,7 +354,7 @@ def test_other_refusals(models, tmp_path):
 
 
 def test_a_folder_that_gives_other_vectors_is_not_left_behind(models, tmp_path, monkeypatch):
-    from layerscope.export import run as module
+    from layerscope.export import cutting as module
 
     whole = module.cut_model
     monkeypatch.setattr(
