@@ -2,7 +2,7 @@
 
     python benchmarks/export.py [--rounds N] [--texts N]
 
-Both are folders written by ``layerscope.export`` and loaded by sentence-transformers, so that the same code
+Both are folders written by ``export`` and loaded by sentence-transformers, so that the same code
 encodes the same texts; rounds alternate, and the median of the paired ratios counts.
 """
 

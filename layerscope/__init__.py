@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from layerscope.errors import LayerscopeError
     from layerscope.evaluate.mteb.run import evaluate_mteb
     from layerscope.evaluate.sts import evaluate_sts
-    from layerscope.export import export
+    from layerscope.exporting import export
     from layerscope.extraction import extract, repair
     from layerscope.frames import read_frame, write_frame
     from layerscope.learn import LearnedPooling, load_pooling, save_pooling
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         pick_layers,
         with_costs,
     )
-    from layerscope.train import train
+    from layerscope.training import train
 
 # Where each public name lives. Imported on first use: `import layerscope` stays free of torch.
 _HOMES = {
@@ -45,7 +45,7 @@ _HOMES = {
     "doctor": "layerscope.checkup",
     "evaluate_mteb": "layerscope.evaluate.mteb.run",
     "evaluate_sts": "layerscope.evaluate.sts",
-    "export": "layerscope.export",
+    "export": "layerscope.exporting",
     "extract": "layerscope.extraction",
     "fit_correction": "layerscope.select",
     "load_pooling": "layerscope.learn",
@@ -54,7 +54,7 @@ _HOMES = {
     "read_frame": "layerscope.frames",
     "repair": "layerscope.extraction",
     "save_pooling": "layerscope.learn",
-    "train": "layerscope.train",
+    "train": "layerscope.training",
     "with_costs": "layerscope.select",
     "write_frame": "layerscope.frames",
     "write_report": "layerscope.report",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 import layerscope as ls
-from layerscope.train.significance import compare_trained
+from layerscope.training.significance import compare_trained
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -1,5 +1,6 @@
 """Documents say what is true: generated pages are fresh, commands exist, links lead somewhere."""
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -81,3 +82,17 @@ def test_every_command_and_option_in_the_readme_exists():
         options = {option for parameter in command.params for option in parameter.opts}
         for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", rest.split("#")[0]):
             assert option in options, (name, option)
+
+
+def test_public_names_are_no_modules_even_after_all_were_imported():
+    """A module called like a public function would take its place in the package."""
+    import pkgutil
+    import types
+
+    import layerscope
+
+    for module in pkgutil.walk_packages(layerscope.__path__, "layerscope."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in layerscope.__all__:
+        assert not isinstance(getattr(layerscope, name), types.ModuleType), name

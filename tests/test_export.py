@@ -17,7 +17,7 @@ from layerscope.cli.main import app
 from layerscope.errors import CacheError, LayerscopeError, ModelError, UsageError
 from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 from layerscope.evaluate.sts import evaluate_sts
-from layerscope.export import export
+from layerscope.exporting import export
 from layerscope.extraction import extract
 from layerscope.frames import read_frame, write_frame
 from layerscope.learn import LearnedPooling, save_pooling
@@ -354,7 +354,7 @@ def test_other_refusals(models, tmp_path):
 
 
 def test_a_folder_that_gives_other_vectors_is_not_left_behind(models, tmp_path, monkeypatch):
-    from layerscope.export import cutting as module
+    from layerscope.exporting import cutting as module
 
     whole = module.cut_model
     monkeypatch.setattr(

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from layerscope.backbone import Backbone
 from layerscope.cli.main import app
 from layerscope.errors import CacheError, CorpusError, ModelError, UsageError
-from layerscope.export.modules import everyone_sees_everyone
-from layerscope.train import design_names, find_design, train
-from layerscope.train.adapters import add_lora, merge_lora
-from layerscope.train.significance import compare_trained
+from layerscope.exporting.modules import everyone_sees_everyone
+from layerscope.training import design_names, find_design, train
+from layerscope.training.adapters import add_lora, merge_lora
+from layerscope.training.significance import compare_trained
 from tests.tiny import make_model, make_tokenizer
 
 FIVE = [
@@ -78,7 +78,7 @@ def test_every_design_learns_and_reloads(name, llama, tmp_path):
     saved = pd.read_csv(trained.path / "history.csv")
     assert saved["dev"].max() == pytest.approx(history["dev"].max())
     assert not [key for key in model[0].model.state_dict() if "lora" in key]
-    from layerscope.train.run import _Pairs, read_corpus
+    from layerscope.training.run import _Pairs, read_corpus
 
     assert _Pairs(read_corpus(scored_pairs())).spearman(model) == pytest.approx(
         history["dev"].max(), abs=1e-6

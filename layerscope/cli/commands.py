@@ -274,7 +274,7 @@ def export(
     **options: Any,
 ) -> None:
     """``layerscope export``."""
-    from layerscope.export import export as run
+    from layerscope.exporting import export as run
     from layerscope.models import is_hub_id
 
     ways = [layer is not None, picks is not None, fitted is not None]
@@ -305,8 +305,8 @@ def export(
 def train(model: str, corpus: str, output: Path, *, design: str, **options: Any) -> None:
     """``layerscope train``."""
     from layerscope.models import is_hub_id
-    from layerscope.train import find_design
-    from layerscope.train import train as run
+    from layerscope.training import find_design
+    from layerscope.training import train as run
 
     chosen = find_design(design)
     console.note(f"{chosen.name}: {chosen.description}")

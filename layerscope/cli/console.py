@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from layerscope.cache import LayerCache
     from layerscope.checkup import Check
-    from layerscope.export import Exported
+    from layerscope.exporting import Exported
     from layerscope.extraction import Plan
     from layerscope.learn import LearnedPooling
-    from layerscope.train import Trained
+    from layerscope.training import Trained
 
 for _stream in (sys.stdout, sys.stderr):
     if isinstance(_stream, io.TextIOWrapper):

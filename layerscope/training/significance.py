@@ -15,7 +15,7 @@ from layerscope.errors import UsageError, nearest
 from layerscope.evaluate.correlation import spearman
 from layerscope.evaluate.differences import paired_difference
 from layerscope.resampling import check_draws, interval
-from layerscope.train.run import _Pairs
+from layerscope.training.run import _Pairs
 
 
 def compare_trained(

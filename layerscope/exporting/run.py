@@ -15,10 +15,10 @@ from layerscope.backbone import Backbone
 from layerscope.cache import LayerCache, as_cache
 from layerscope.checkup import TEXTS
 from layerscope.errors import CacheError, ModelError, UsageError, count_of, first_line, named
-from layerscope.export.card import model_card, pick_lines
-from layerscope.export.cutting import check_loaded, cut_model, save_cut
-from layerscope.export.folders import free_folder, put_in_place, quiet, scratch_folder
-from layerscope.export.reading import PLAIN, TextReading
+from layerscope.exporting.card import model_card, pick_lines
+from layerscope.exporting.cutting import check_loaded, cut_model, save_cut
+from layerscope.exporting.folders import free_folder, put_in_place, quiet, scratch_folder
+from layerscope.exporting.reading import PLAIN, TextReading
 from layerscope.files import check_writable, write_text
 from layerscope.layers import Layer
 from layerscope.learn import LearnedPooling, load_pooling
@@ -237,7 +237,7 @@ class _Plan:
             Transformer,
         )
 
-        from layerscope.export.modules import LayerMix, LayerStates, TokenPooling
+        from layerscope.exporting.modules import LayerMix, LayerStates, TokenPooling
 
         structure, tokenizer = self.backbone.structure, self.loaded.tokenizer
         width = self.backbone.width(self.layers[-1])

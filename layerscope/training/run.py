@@ -18,14 +18,14 @@ from layerscope.backbone import Backbone
 from layerscope.checkup import TEXTS
 from layerscope.corpus import Corpus, read_corpus
 from layerscope.errors import CorpusError, ModelError, UsageError, count_of
-from layerscope.export.cutting import check_loaded, save_cut
-from layerscope.export.folders import free_folder, put_in_place, quiet, scratch_folder
-from layerscope.export.reading import TextReading
+from layerscope.exporting.cutting import check_loaded, save_cut
+from layerscope.exporting.folders import free_folder, put_in_place, quiet, scratch_folder
+from layerscope.exporting.reading import TextReading
 from layerscope.files import check_writable, write_atomic, write_text
 from layerscope.layers import standard_layers
 from layerscope.models import DType, LoadedModel, find_model, load_model
-from layerscope.train.adapters import add_lora, merge_lora
-from layerscope.train.designs import Design, find_design
+from layerscope.training.adapters import add_lora, merge_lora
+from layerscope.training.designs import Design, find_design
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -156,7 +156,7 @@ def build(loaded: LoadedModel, backbone: Backbone, design: Design, folder: Path)
     """The model of a design before training; ``folder`` gets a copy of the weights that it starts from."""
     from sentence_transformers import SentenceTransformer
 
-    from layerscope.export.modules import LatentPooling, LayerMix, LayerStates, TokenPooling
+    from layerscope.exporting.modules import LatentPooling, LayerMix, LayerStates, TokenPooling
 
     structure = backbone.structure
     if design.is_mix:
