@@ -31,7 +31,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.errors import CacheError, UsageError, count_of, nearest
-from layerscope.files import explained, file_sha256, json_sha256, make_folder, write_atomic, write_json
+from layerscope.files import (
+    explained,
+    file_sha256,
+    json_sha256,
+    make_folder,
+    write_atomic,
+    write_bytes,
+    write_json,
+)
 from layerscope.integrity import ROWS, checksum_problems, rows_problems, shard_problems
 from layerscope.layers import Layer, as_layer_order, make_layer
 from layerscope.manifest import (
@@ -468,7 +476,7 @@ class CacheWriter:
             target = self.path / folder / shard_file(folder, number)
             make_folder(target.parent)
             content = pack(named, mark_of(folder, number, start, stop, self._manifest["identity_sha256"]))
-            write_atomic(target, lambda temporary, content=content: _write_bytes(temporary, content))  # type: ignore[misc]
+            write_bytes(target, content)
             files[f"{folder}/{target.name}"] = file_sha256(target)
         if token_metrics is not None:
             target = self.path / "token_metrics" / shard_file("token_metrics", number)
@@ -505,10 +513,6 @@ class CacheWriter:
         write_atomic(target, lambda temporary: rows.to_parquet(temporary, index=False))
         self._manifest |= {"status": "complete", "rows_sha256": file_sha256(target)}
         write_json(self.path / MANIFEST, self._manifest)
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _lock_folder(folder: Path) -> int | None:

@@ -49,6 +49,16 @@ def named(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(different[:most]) + more
 
 
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is no whole number from ``least`` on.
+
+    Raises:
+        UsageError: says what it is and must be.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name} is {value!r}: it must be a whole number, {least} or more")
+
+
 def first_line(error: BaseException) -> str:
     r"""The first line of what an error says, or its type where it says nothing.
 

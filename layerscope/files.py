@@ -87,6 +87,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, text + "\n")
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes atomically."""
+    write_atomic(path, lambda temporary: _write_bytes(temporary, content))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
     write_atomic(path, lambda temporary: _write_text(temporary, text))

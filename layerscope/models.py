@@ -11,7 +11,6 @@ import contextlib
 import copy
 import hashlib
 import json
-import logging as python_logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from typing import Any, Literal
 from layerscope.decoders import decoder_of
 from layerscope.errors import ModelError, UsageError, count_of, first_line
 from layerscope.files import file_sha256, json_sha256
+from layerscope.quieting import quiet_loggers
 
 DType = Literal["auto", "float32", "bfloat16"]
 Part = Literal["encoder", "decoder"]
@@ -194,7 +194,7 @@ def _folder_name(folder: Path) -> str:
 
 
 def _hub_source(name: str, revision: str | None, trust_remote_code: bool) -> ModelSource:
-    with _quiet(), _hub_errors(name):
+    with quiet_transformers(), _hub_errors(name):
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
@@ -263,7 +263,7 @@ def load_model(
         base, own = without_head(model, part), copy.deepcopy(tokenizer)
     else:
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
-        place = _device(device)
+        place = usable_device(device)
         loaded = _load_weights(source, dtype, place, allow_pickle, options)
         base = without_head(loaded, part).to(place)
         own = copy.deepcopy(tokenizer) if tokenizer is not None else _load_tokenizer(source, options)
@@ -312,7 +312,12 @@ def without_head(model: Any, part: Part = "encoder") -> Any:
     return base
 
 
-def _device(name: str) -> str:
+def usable_device(name: str) -> str:
+    """The device called ``name``; for ``auto`` a GPU where there is one.
+
+    Raises:
+        UsageError: it cannot be used here.
+    """
     import torch
 
     if name == "auto":
@@ -336,7 +341,7 @@ def _load_weights(
     else:
         _require("a GGUF file", "gguf", "accelerate")
         options["gguf_file"] = source.gguf_file
-    with _quiet(), _hub_errors(str(source.location)):
+    with quiet_transformers(), _hub_errors(str(source.location)):
         from transformers import AutoModel
 
         model, report = AutoModel.from_pretrained(str(source.location), output_loading_info=True, **options)
@@ -365,7 +370,7 @@ def _require(what: str, *packages: str) -> None:
 def _load_tokenizer(source: ModelSource, options: dict[str, Any]) -> Any:
     if source.gguf_file is not None:
         options = options | {"gguf_file": source.gguf_file}
-    with _quiet():
+    with quiet_transformers():
         from transformers import AutoTokenizer
 
         try:
@@ -398,20 +403,17 @@ def _position_offset(model: Any) -> int:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Keep progress bars, advice and the hub client's retries off the terminal while something loads."""
     from transformers.utils import logging
 
-    hub = python_logging.getLogger("huggingface_hub")
-    hub_level = hub.level
-    hub.setLevel(python_logging.ERROR)
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        yield
+        with quiet_loggers("huggingface_hub"):
+            yield
     finally:
-        hub.setLevel(hub_level)
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]

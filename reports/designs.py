@@ -6,18 +6,11 @@ The first six blocks of SmolLM2-135M, cut out by export, are trained for each de
 their Spearman on STS-B test is compared. What is in the work folder already is not trained again.
 """
 
-import argparse
-import sys
-from pathlib import Path
-
 import pandas as pd
+from places import ROOT, data_and_work, smollm2
 
 import layerscope as ls
 from layerscope.training.significance import compare_trained
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-from packaged import smollm2  # noqa: E402 - it stands beside the benchmarks
 
 COMMAND = "make designs"
 DESIGNS = (
@@ -45,13 +38,8 @@ def table(frame: pd.DataFrame) -> str:
 
 def main() -> None:
     """Train, score, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
-    parser.add_argument("--work", type=Path, default=ROOT / "reports/designs/work")
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        raise SystemExit(f"the evaluation sets are not at {options.data}: give --data")
-    out, work = ROOT / "reports/designs", options.work
+    data_folder, work = data_and_work(__doc__.splitlines()[0], "designs")
+    out = ROOT / "reports/designs"
     small = work / f"SmolLM2-{BLOCKS}-blocks"
     if not small.is_dir():
         ls.export(smollm2(work), path=small, layer=f"normed.{BLOCKS}", pooling="mean")
@@ -59,14 +47,14 @@ def main() -> None:
     for name in DESIGNS:
         if not (work / name).is_dir():
             ls.train(
-                small, options.data / "nli/snli-triplets.tsv", path=work / name, design=name, limit=TRIPLETS,
+                small, data_folder / "nli/snli-triplets.tsv", path=work / name, design=name, limit=TRIPLETS,
                 batch_size=BATCH, learning_rate=RATE,
             )  # fmt: skip
             print(f"trained {name}", flush=True)
         loss = pd.read_csv(work / name / "history.csv")["loss"].iloc[-1]
         losses.append(f"| {name} | {loss:.3f} |")
     frame = compare_trained(
-        {name: work / name for name in DESIGNS}, options.data / "sts/stsbenchmark-test.tsv"
+        {name: work / name for name in DESIGNS}, data_folder / "sts/stsbenchmark-test.tsv"
     )
     frame.to_csv(out / "differences.csv", index=False)
     parts = [

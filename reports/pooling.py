@@ -7,14 +7,13 @@ the model frozen (STS-B dev decides the epoch), and scores layers, rules and mix
 What is in the work folder already is not computed again.
 """
 
-import argparse
 import itertools
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from places import ROOT, data_and_work, minilm, smollm2, table
 
 import layerscope as ls
 from layerscope.compare.aligned import align
@@ -24,10 +23,6 @@ from layerscope.evaluate.differences import paired_difference
 from layerscope.evaluate.importing import import_table
 from layerscope.evaluate.labels import label_curve
 from layerscope.plots import plot_layer_weights, save_figure
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-from packaged import minilm, smollm2  # noqa: E402 - it stands beside the benchmarks
 
 COMMAND = "make pooling"
 TASKS = {"sts-test": "STS-B", "sick": "SICK-R"}
@@ -193,13 +188,6 @@ def row_of(what: str, layer: str, row: Any, last: Any, best: Any) -> dict[str, s
     }  # fmt: skip
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Rows as a table of Markdown."""
-    heads = list(rows[0])
-    lines = [heads, ["---"] * len(heads), *([row[head] for head in heads] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def task_table(scores: pd.DataFrame, pooling: str, picked: dict[str, str]) -> tuple[str, dict[str, float]]:
     """Rules, layers and mixes on one task, and what each rule's pick costs against the best layer."""
     raw = scores[(scores["pooling"] == pooling) & (scores["variant"] == "raw")].set_index(
@@ -219,7 +207,7 @@ def task_table(scores: pd.DataFrame, pooling: str, picked: dict[str, str]) -> tu
     for name in dict.fromkeys(mixes["pooling"]):
         own = mixes[(mixes["pooling"] == name) & (mixes["variant"] == "raw")].iloc[0]
         rows.append(row_of(f"**{name}** (SNLI triplets)", "all", own, last, best))
-    return table(rows), {
+    return table(pd.DataFrame(rows)), {
         rule: float(raw.loc[layer, "score"] - best["score"]) for rule, layer in picked.items()
     }
 
@@ -277,7 +265,7 @@ def curve_table(found: dict[str, dict[str, ls.LayerCache]]) -> str:
             at = curve[curve["pairs"] == size]
             row[name] = "–" if at.empty else f"{100 * at['regret'].item():.1f} ({at['best'].item():.0%})"
         rows.append(row)
-    return table(rows)
+    return table(pd.DataFrame(rows))
 
 
 def regret_over_tasks(regrets: dict[tuple[str, str], dict[str, float]]) -> str:
@@ -296,29 +284,24 @@ def regret_over_tasks(regrets: dict[tuple[str, str], dict[str, float]]) -> str:
                 "worst": f"{100 * costs.min():.1f}",
             }
         )
-    return table(rows)
+    return table(pd.DataFrame(rows))
 
 
 def main() -> None:
     """Run all of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
-    parser.add_argument("--work", type=Path, default=ROOT / "reports/pooling/work")
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        raise SystemExit(f"the evaluation sets are not at {options.data}: give --data")
+    data_folder, work = data_and_work(__doc__.splitlines()[0], "pooling")
     out = ROOT / "reports/pooling"
-    models = {"MiniLM": minilm(), "SmolLM2": smollm2(options.work)}
+    models = {"MiniLM": minilm(), "SmolLM2": smollm2(work)}
     parts, regrets, found = [], {}, {}
     for label, model in models.items():
         pooling = MODELS[label]["pooling"]
-        found[label] = caches(label, model, options.data, options.work)
-        mixes = fits(label, found[label], options.work)
+        found[label] = caches(label, model, data_folder, work)
+        mixes = fits(label, found[label], work)
         scores = {}
         parts.append(f"## {label}, pooling {pooling}")
         for key, task in TASKS.items():
             cache = found[label][key]
-            picked = rules(cache, pooling, options.data, FILES[key])
+            picked = rules(cache, pooling, data_folder, FILES[key])
             scores[task] = scores_of(cache, pooling, task, mixes)
             body, regrets[label, task] = task_table(scores[task], pooling, picked)
             parts.append(f"### {task}: {cache.n_rows // 2:,} pairs\n\n{body}")
@@ -344,7 +327,7 @@ def main() -> None:
         "## Choosing by a few labelled pairs\n\nMean cost in points of taking the layer that is best on "
         "so many labelled pairs, on the pairs not drawn, and the share of 200 draws that find the best layer "
         f"(`layerscope.evaluate.labels.label_curve`).\n\n{curve_table(found)}",
-        published(options.data.parent),
+        published(data_folder.parent),
     ]
     text = "\n\n".join(part for part in [*head, *parts, *tail] if part)
     (out / "README.md").write_text(text + "\n", encoding="utf-8")

@@ -7,16 +7,15 @@ all metrics on texts of each task, and writes tables, figures and README.md. Wha
 already is not computed again.
 """
 
-import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from places import ROOT, data_and_work, minilm, smollm2, table, task_data
 
 import layerscope as ls
 from layerscope.compare.aligned import Aligned, align
@@ -26,11 +25,6 @@ from layerscope.evaluate.differences import best_against_last
 from layerscope.frames import write_frame
 from layerscope.plots import plot_correlations, plot_scores, save_figure
 from layerscope.resampling import interval
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import task_data  # noqa: E402 - both stand beside the benchmarks
-from packaged import minilm, smollm2  # noqa: E402
 
 TASKS = ["STSBenchmark", "SICK-R", "Banking77Classification"]
 INTENTS = 10
@@ -62,12 +56,6 @@ def metrics_of(model: Path, data: Path, work: Path, poolings: Sequence[str]) -> 
             ls.analyze(cache, draws=0).assign(corpus=task).to_parquet(file, index=False)
         frames.append(pd.read_parquet(file))
     return pd.concat(frames, ignore_index=True)
-
-
-def table(frame: pd.DataFrame) -> str:
-    """A frame as a table of Markdown."""
-    rows = [list(map(str, frame.columns)), ["---"] * frame.shape[1], *frame.astype(str).values.tolist()]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def percent(value: float) -> str:
@@ -164,18 +152,13 @@ def regret(frame: pd.DataFrame, aligned: Aligned, scores: pd.DataFrame) -> str:
 
 def main() -> None:
     """Run all of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
-    parser.add_argument("--work", type=Path, default=ROOT / "reports/study/work")
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        raise SystemExit(f"the evaluation sets are not at {options.data}: give --data")
-    out, data = ROOT / "reports/study", options.work / "task-data"
-    task_data.sts(options.data, data)
-    task_data.banking77(options.data, data, INTENTS)
+    data_folder, work = data_and_work(__doc__.splitlines()[0], "study")
+    out, data = ROOT / "reports/study", work / "task-data"
+    task_data.sts(data_folder, data)
+    task_data.banking77(data_folder, data, INTENTS)
     models = {
         "MiniLM": (minilm(), ["mean"]),
-        "SmolLM2": (smollm2(options.work), ["mean", "mean-nosink"]),
+        "SmolLM2": (smollm2(work), ["mean", "mean-nosink"]),
     }
     parts = [
         "# What label-free metrics are worth: MiniLM and SmolLM2",
@@ -188,9 +171,9 @@ def main() -> None:
         "paired bootstraps; in the tables of rules they do not allow for the choice of the rule.",
     ]
     for label, (model, poolings) in models.items():
-        results = options.work / "results"
+        results = work / "results"
         scores = ls.evaluate_mteb(model, TASKS, results=results, task_data=data, pooling=poolings)
-        metrics = metrics_of(model, data, options.work, poolings)
+        metrics = metrics_of(model, data, work, poolings)
         write_frame(scores.drop(columns="draws"), out / f"scores-{label}")
         write_frame(metrics.drop(columns="draws"), out / f"metrics-{label}")
         parts.append(f"## {label}\n\n{best_layers(scores)}")

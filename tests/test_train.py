@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 from layerscope.backbone import Backbone
 from layerscope.cli.main import app
+from layerscope.corpus import read_corpus
 from layerscope.errors import CacheError, CorpusError, ModelError, UsageError
 from layerscope.exporting.modules import everyone_sees_everyone
 from layerscope.training import design_names, find_design, train
 from layerscope.training.adapters import add_lora, merge_lora
+from layerscope.training.scored_pairs import ScoredPairs
 from layerscope.training.significance import compare_trained
 from tests.tiny import make_model, make_tokenizer
 
@@ -78,9 +80,7 @@ def test_every_design_learns_and_reloads(name, llama, tmp_path):
     saved = pd.read_csv(trained.path / "history.csv")
     assert saved["dev"].max() == pytest.approx(history["dev"].max())
     assert not [key for key in model[0].model.state_dict() if "lora" in key]
-    from layerscope.training.run import _Pairs, read_corpus
-
-    assert _Pairs(read_corpus(scored_pairs())).spearman(model) == pytest.approx(
+    assert ScoredPairs(read_corpus(scored_pairs())).spearman(model) == pytest.approx(
         history["dev"].max(), abs=1e-6
     )
     assert "epoch kept" not in (trained.path / "README.md").read_text()

@@ -45,6 +45,14 @@ def extract(model: str, corpus: str, output: Path, *, token_metrics: bool, **opt
     console.next_step(*steps)
 
 
+def _note_if_remote(model: str) -> None:
+    """Say that the hub is asked, where the model is not on this machine."""
+    from layerscope.models import is_hub_id
+
+    if is_hub_id(model):
+        _note_remote(model)
+
+
 def _note_remote(name: str) -> None:
     console.note(f"{name} is no local folder: asking the Hugging Face hub")
 
@@ -275,7 +283,6 @@ def export(
 ) -> None:
     """``layerscope export``."""
     from layerscope.exporting import export as run
-    from layerscope.models import is_hub_id
 
     ways = [layer is not None, picks is not None, fitted is not None]
     if sum(ways) != 1:
@@ -287,8 +294,7 @@ def export(
         pick = _one_pick(read_frame(picks, "picks"), criterion, pooling, picks)
         layer = str(pick["layer_name"])
         pooling = pooling or MEAN_OF_TOKENS.get(str(pick["pooling"]), str(pick["pooling"]))
-    if is_hub_id(model):
-        _note_remote(model)
+    _note_if_remote(model)
     with console.working("exporting"):
         exported = run(model, path=output, layer=layer, pooling=pooling, learned=fitted, pick=pick, **options)
     console.export_figures(exported)
@@ -304,14 +310,12 @@ def export(
 
 def train(model: str, corpus: str, output: Path, *, design: str, **options: Any) -> None:
     """``layerscope train``."""
-    from layerscope.models import is_hub_id
     from layerscope.training import find_design
     from layerscope.training import train as run
 
     chosen = find_design(design)
     console.note(f"{chosen.name}: {chosen.description}")
-    if is_hub_id(model):
-        _note_remote(model)
+    _note_if_remote(model)
     with console.progress("training") as advance:
         trained = run(model, corpus, path=output, design=chosen, progress=advance, **options)
     console.training_figures(trained)

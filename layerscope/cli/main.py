@@ -111,6 +111,11 @@ def _folder(text: str | Path) -> Path:
     return Path(text)
 
 
+def _output_folder(says: str) -> Any:
+    """The option for a folder that a command writes."""
+    return typer.Option("-o", "--output", help=says, metavar="FOLDER", parser=_folder, show_default=False)
+
+
 ModelArgument = Annotated[
     str,
     typer.Argument(help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False),
@@ -120,7 +125,14 @@ CacheArgument = Annotated[
     typer.Argument(help="A cache folder, made by 'layerscope extract'.", metavar="CACHE", show_default=False),
 ]
 
-
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column of texts; twice for pairs, three times for triplets. Guessed where not given.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
 Poolings = Annotated[
     list[str] | None,
     typer.Option(help="Pooling, may be repeated; all by default.", metavar="NAME", show_default=False),
@@ -155,25 +167,8 @@ def extract(
             show_default=False,
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The cache folder to write.",
-            metavar="FOLDER",
-            parser=_folder,
-            show_default=False,
-        ),
-    ],
-    text_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of texts; twice for pairs, three times for triplets. Guessed where not given.",
-            metavar="NAME",
-            show_default=False,
-        ),
-    ] = None,
+    output: Annotated[Path, _output_folder("The cache folder to write.")],
+    text_column: TextColumns = None,
     view_column: Annotated[
         str | None,
         typer.Option(
@@ -754,17 +749,7 @@ def compare(
 @app.command(short_help="Learn a mix of layers from a cache.")
 def fit(
     cache: CacheArgument,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The folder to write.",
-            metavar="FOLDER",
-            parser=_folder,
-            show_default=False,
-        ),
-    ],
+    output: Annotated[Path, _output_folder("The folder to write.")],
     pooling_model: Annotated[
         str, typer.Option(help="scalar-mix, layer-attention or multi-layer.", metavar="NAME")
     ] = "layer-attention",
@@ -864,17 +849,7 @@ def fit(
 @app.command(short_help="Write a layer as a model of its own.")
 def export(
     model: ModelArgument,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The folder to write, new or empty.",
-            metavar="FOLDER",
-            parser=_folder,
-            show_default=False,
-        ),
-    ],
+    output: Annotated[Path, _output_folder("The folder to write, new or empty.")],
     layer: Annotated[
         str | None,
         typer.Option(
@@ -980,17 +955,7 @@ def train(
             help="Triplets, pairs or single texts, as for extract.", metavar="CORPUS", show_default=False
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The folder to write, new or empty.",
-            metavar="FOLDER",
-            parser=_folder,
-            show_default=False,
-        ),
-    ],
+    output: Annotated[Path, _output_folder("The folder to write, new or empty.")],
     design: Annotated[
         str,
         typer.Option(
@@ -1007,14 +972,7 @@ def train(
             show_default=False,
         ),
     ] = None,
-    text_column: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of texts; twice for pairs, three times for triplets. Guessed where not given.",
-            metavar="NAME",
-            show_default=False,
-        ),
-    ] = None,
+    text_column: TextColumns = None,
     limit: Annotated[
         int | None,
         typer.Option(help="Only the first N examples.", min=1, metavar="N", show_default=False),

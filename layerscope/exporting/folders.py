@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import tempfile
@@ -14,8 +13,10 @@ from typing import Any
 
 from layerscope.errors import CacheError, UsageError
 from layerscope.files import explained, make_folder
+from layerscope.models import quiet_transformers
+from layerscope.quieting import quiet_loggers
 
-_TALKATIVE = ("sentence_transformers", "transformers", "bitsandbytes")
+_TALKATIVE = ("sentence_transformers", "bitsandbytes")
 
 
 def free_folder(path: Any) -> Path:
@@ -60,20 +61,6 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep the libraries' progress bars and advice off the terminal."""
-    from transformers.utils import logging as transformers_logging
-
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
-    levels = [logger.level for logger in loggers]
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    with quiet_transformers(), quiet_loggers(*_TALKATIVE), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

@@ -83,6 +83,7 @@ class _Pooled(Module):
     """What modules that pool tokens as layerscope does share: which tokens count.
 
     Args:
+        width: d, of the vectors.
         special_ids: token ids that do not count.
         drop_first_token: whether the first token does not count.
         sink_positions: places of attention sinks, which ``mean-nosink`` leaves out.
@@ -92,6 +93,7 @@ class _Pooled(Module):
 
     def __init__(
         self,
+        width: int,
         *,
         special_ids: Sequence[int] = (),
         drop_first_token: bool = False,
@@ -100,11 +102,18 @@ class _Pooled(Module):
         cls_id: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.width: int = width
         self.special_ids = list(special_ids)
         self.drop_first_token = drop_first_token
         self.sink_positions = list(sink_positions)
         self.sink_ids = list(sink_ids)
         self.cls_id = cls_id
+
+    def get_embedding_dimension(self) -> int:
+        """The width d of the vectors."""
+        return self.width
+
+    get_sentence_embedding_dimension = get_embedding_dimension
 
     token_keys = ("special_ids", "drop_first_token", "sink_positions", "sink_ids", "cls_id")
 
@@ -128,16 +137,15 @@ class TokenPooling(_Pooled):
     """Any of layerscope's poolings of the token states, those without attention sinks among them.
 
     Args:
-        embedding_dimension: d.
+        width: d.
         pooling: its name.
         tokens: as for ``_Pooled``.
     """
 
-    config_keys = ["embedding_dimension", "pooling", *_Pooled.token_keys]  # noqa: RUF012
+    config_keys = ["width", "pooling", *_Pooled.token_keys]  # noqa: RUF012
 
-    def __init__(self, embedding_dimension: int, pooling: str, **tokens: Any) -> None:
-        super().__init__(**tokens)
-        self.embedding_dimension = embedding_dimension
+    def __init__(self, width: int, pooling: str, **tokens: Any) -> None:
+        super().__init__(width, **tokens)
         self.pooling = pooling
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -145,12 +153,6 @@ class TokenPooling(_Pooled):
         pooled = pool(self.pooling, features["token_embeddings"], self.masks(features))
         features["sentence_embedding"] = pooled.nan_to_num(0.0) if not self.training else pooled
         return features
-
-    def get_embedding_dimension(self) -> int:
-        """The width d of the vectors."""
-        return self.embedding_dimension
-
-    get_sentence_embedding_dimension = get_embedding_dimension
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
         """Write the configuration."""
@@ -193,8 +195,7 @@ class LatentPooling(_Trained):
     config_keys = ["width", "sizes", *_Pooled.token_keys]  # noqa: RUF012
 
     def __init__(self, width: int, sizes: Mapping[str, int] | None = None, **tokens: Any) -> None:
-        super().__init__(**tokens)
-        self.width = width
+        super().__init__(width, **tokens)
         self.sizes = dict(sizes or {})
         self.attention = LatentAttention(width, **self.sizes)
 
@@ -203,12 +204,6 @@ class LatentPooling(_Trained):
         states = features["token_embeddings"]
         features["sentence_embedding"] = self.attention(states, self.masks(features).kept)
         return features
-
-    def get_embedding_dimension(self) -> int:
-        """The width d of the vectors."""
-        return self.width
-
-    get_sentence_embedding_dimension = get_embedding_dimension
 
 
 class LayerMix(_Trained):
@@ -234,10 +229,9 @@ class LayerMix(_Trained):
         sizes: Mapping[str, int] | None = None,
         **tokens: Any,
     ) -> None:
-        super().__init__(**tokens)
+        super().__init__(width, **tokens)
         self.kind = kind
         self.n_layers = n_layers
-        self.width = width
         self.poolings = list(poolings)
         self.sizes = dict(sizes or {})
         self.mix = make_layer_pooling(kind, n_layers, width, self.sizes)
@@ -253,9 +247,3 @@ class LayerMix(_Trained):
         ]
         features["sentence_embedding"] = self.mix(*stacks)
         return features
-
-    def get_embedding_dimension(self) -> int:
-        """The width d of the vectors."""
-        return self.width
-
-    get_sentence_embedding_dimension = get_embedding_dimension

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from layerscope.cache import LayerCache, as_cache
 from layerscope.checkup import TEXTS
 from layerscope.errors import CacheError, ModelError, UsageError, count_of, first_line, named
 from layerscope.exporting.card import model_card, pick_lines
-from layerscope.exporting.cutting import check_loaded, cut_model, save_cut
+from layerscope.exporting.cutting import check_loaded, save_cut
 from layerscope.exporting.folders import free_folder, put_in_place, quiet, scratch_folder
 from layerscope.exporting.reading import PLAIN, TextReading
 from layerscope.files import check_writable, write_text
@@ -152,7 +152,7 @@ def export(
         try:
             with quiet():
                 _write(plan, scratch)
-                error, speed = _check(plan, scratch / "folder")
+                measured = _check(plan, scratch / "folder")
         except (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError) as problem:
             if isinstance(problem, UsageError):
                 raise
@@ -160,7 +160,7 @@ def export(
                 f"{source.name} cannot be exported at {layers[-1].name} "
                 f"({type(problem).__name__}: {first_line(problem)})"
             ) from problem
-        exported = plan.result(target, scratch / "folder", error, speed)
+        exported = plan.result(target, scratch / "folder", measured)
         base = source.name if source.identity.get("kind") == "hub" else None
         card = model_card(plan.facts(exported, source.name, base, pick))
         write_text(scratch / "folder" / "README.md", card)
@@ -292,11 +292,10 @@ class _Plan:
             found = self.correction.apply(found)
         return found / np.linalg.norm(found, axis=1, keepdims=True) if self.normalize else found
 
-    def result(self, target: Path, folder: Path, error: float, speed: float) -> Exported:
+    def result(self, target: Path, folder: Path, measured: _Measured) -> Exported:
         structure = self.backbone.structure
         last = self.layers[-1]
         raw = self.fitted is None and not self.has_plain_model
-        short = cut_model(self.loaded.model, structure, self.blocks)
         return Exported(
             path=target,
             layer=last.name,
@@ -304,11 +303,11 @@ class _Plan:
             plain=self.is_plain,
             blocks=self.blocks,
             n_blocks=structure.n_blocks,
-            parameters=_count(short),
+            parameters=measured.parameters,
             full_parameters=_count(self.loaded.model),
             bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-            speed=speed,
-            error=error,
+            speed=measured.speed,
+            error=measured.error,
             alternative=None if not raw else _normed(last, structure.n_blocks),
         )
 
@@ -387,8 +386,16 @@ def _write(plan: _Plan, scratch: Path) -> None:
     whole.save(str(folder), create_model_card=False)
 
 
-def _check(plan: _Plan, folder: Path) -> tuple[float, float]:
-    """Largest relative difference to the full model's vectors; time over the full model's.
+class _Measured(NamedTuple):
+    """What is known of a folder once it was loaded: see ``Exported``."""
+
+    error: float
+    speed: float
+    parameters: int
+
+
+def _check(plan: _Plan, folder: Path) -> _Measured:
+    """Load the folder and compare it with the full model.
 
     Raises:
         ModelError: the folder gives other vectors.
@@ -413,7 +420,7 @@ def _check(plan: _Plan, folder: Path) -> tuple[float, float]:
         if plan.blocks
         else None
     )
-    return error, _time_ratio(plan, short)
+    return _Measured(error, _time_ratio(plan, short), _count(first))
 
 
 def _time_ratio(plan: _Plan, short: Backbone | None) -> float:

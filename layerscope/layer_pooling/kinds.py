@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import UsageError, nearest
+from layerscope.errors import UsageError, check_whole, nearest
 from layerscope.layer_pooling.layer_attention import LayerAttention
 from layerscope.layer_pooling.multi_layer import MultiLayer
 from layerscope.layer_pooling.scalar_mix import ScalarMix
@@ -129,7 +129,6 @@ def make_layer_pooling(
         if size not in kind.sizes:
             known = nearest(size, kind.sizes) if kind.sizes else "it has none"
             raise UsageError(f"{name} has no size '{size}': {known}")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"{size} is {value!r}: it must be a whole number, 1 or more")
+        check_whole(size, value, 1)
     mix = kind.make(n_layers, width, **(sizes or {}))
     return ScaledLayers(mix, 2 if kind.needs_token else 1, n_layers, width)

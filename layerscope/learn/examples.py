@@ -15,6 +15,13 @@ from layerscope.learn.objectives import Objective
 FEWEST = 8
 """Fewer examples than this teach nothing and leave none to stop by."""
 
+_HOW = {
+    "triplets": "three --text-column options (anchor, positive, negative)",
+    "scores": "two --text-column options and --score-column",
+    "pairs": "two --text-column options",
+    "views": "--views 2",
+}
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -59,19 +66,16 @@ def choose_objective(cache: LayerCache, wanted: str) -> Objective:
         "views": bool(cache.views),
     }
     if wanted == "auto":
-        wanted = next((name for name, can in possible.items() if can), "")
+        wanted = next((name for name, can in possible.items() if can), wanted)
     if possible.get(wanted):
         return cast("Objective", wanted)
-    how = {
-        "triplets": "three --text-column options (anchor, positive, negative)",
-        "scores": "two --text-column options and --score-column",
-        "pairs": "two --text-column options",
-        "views": "--views 2",
-        "": "--views 2, or extract a corpus of pairs or triplets",
-    }[wanted]
-    what = f"what the objective '{wanted}' needs" if wanted else "nothing to train on, single texts only"
+    if wanted == "auto":
+        raise CorpusError(
+            f"the cache {cache.path} holds nothing to train on, single texts only: extract with --views 2, "
+            "or extract a corpus of pairs or triplets"
+        )
     raise CorpusError(
-        f"the cache {cache.path} holds {what if not wanted else 'not ' + what}: extract with {how}"
+        f"the cache {cache.path} holds not what the objective '{wanted}' needs: extract with {_HOW[wanted]}"
     )
 
 

@@ -17,11 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from layerscope.cache import LayerCache, as_cache
-from layerscope.errors import CacheError, CorpusError, UsageError, named
+from layerscope.errors import CacheError, CorpusError, UsageError, check_whole, named
 from layerscope.layer_pooling import ScaledLayers, find_kind, make_layer_pooling
 from layerscope.learn.examples import Examples, choose_objective, find_examples
 from layerscope.learn.objectives import contrastive_loss, cosent_loss
 from layerscope.learn.states import as_tensor, choose_layers, choose_poolings, load_states
+from layerscope.models import usable_device
 
 Progress = Callable[[int, int], None]
 _BATCH = 512
@@ -148,7 +149,7 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
         self.dev_metric_ = judge.metric
         self.n_examples_ = len(examples)
         width = int(cache.manifest["widths"][self.layers_[0]])
-        device = _device(self.device)
+        device = torch.device(usable_device(self.device))
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             module = make_layer_pooling(self.kind, len(self.layers_), width, self.sizes).to(device)
@@ -181,10 +182,8 @@ class LearnedPooling(BaseEstimator):  # type: ignore[misc]
         return self.fit(cache, y, **options).transform(cache)
 
     def _check_numbers(self) -> None:
-        for name, low in (("epochs", 1), ("batch_size", 2), ("patience", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise UsageError(f"{name} is {value!r}: it must be a whole number, {low} or more")
+        for name, least in (("epochs", 1), ("batch_size", 2), ("patience", 1), ("seed", 0)):
+            check_whole(name, getattr(self, name), least)
         for name in ("learning_rate", "temperature"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
@@ -289,14 +288,10 @@ class _Sides:
         keys = [(view, int(row)) for at, view in enumerate(examples.views) for row in examples.rows[:, at]]
         views = list(dict.fromkeys(examples.views))
         needed = {view: sorted({row for own, row in keys if own == view}) for view in views}
-        self.states = [
-            np.concatenate(
-                [load_states(cache, layers, name, view, np.array(rows)) for view, rows in needed.items()]
-            )
-            if len(views) > 1
-            else load_states(cache, layers, name, views[0], np.array(needed[views[0]]))
-            for name in poolings
-        ]
+        self.states = []
+        for name in poolings:
+            parts = [load_states(cache, layers, name, view, np.array(rows)) for view, rows in needed.items()]
+            self.states.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
         place_of = {key: at for at, key in enumerate((view, row) for view in views for row in needed[view])}
         self._places = np.array([place_of[key] for key in keys]).reshape(len(examples.views), -1).T
         codes = pd.factorize(cache.rows["text_sha256"])[0]
@@ -397,14 +392,3 @@ def _batches(count: int, size: int, rng: np.random.Generator) -> Iterator[NDArra
     full = max(1, count // size)
     for at in range(full):
         yield order[at * size : (at + 1) * size]
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--device {name} cannot be used here: choose auto or cpu") from error
-    return device

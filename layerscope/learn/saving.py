@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from layerscope.errors import CacheError, FrameError
-from layerscope.files import check_writable, make_folder, write_atomic, write_json
+from layerscope.files import check_writable, make_folder, write_atomic, write_bytes, write_json
 from layerscope.layer_pooling import make_layer_pooling
 from layerscope.learn.fitting import LearnedPooling
 
@@ -31,7 +31,7 @@ def save_pooling(fitted: LearnedPooling, folder: str | Path) -> Path:
     make_folder(target)
     (target / _CONFIG).unlink(missing_ok=True)
     content = save({name: value.cpu().contiguous() for name, value in fitted.module_.state_dict().items()})
-    write_atomic(target / _WEIGHTS, lambda path: _write_bytes(path, content))
+    write_bytes(target / _WEIGHTS, content)
     write_atomic(target / _SHARES, lambda path: fitted.layer_weights_.to_csv(path, index=False))
     write_atomic(target / _HISTORY, lambda path: fitted.history_.to_csv(path, index=False))
     write_json(target / _CONFIG, describe(fitted))
@@ -111,7 +111,3 @@ def load_pooling(folder: str | Path) -> LearnedPooling:
     fitted.made_of_ = config["made_of"]
     fitted.history_ = history
     return fitted
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from layerscope.errors import FrameError, UsageError
 from layerscope.frames import draws_by_layer
-from layerscope.select.selector import Direction, LayerSelector
+from layerscope.select.selector import Direction, LayerSelector, fewest_texts
 
 
 class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
@@ -85,7 +85,7 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
             metric=f"rank aggregate of {', '.join(names)}",
             variant="",
             value=total.mean(axis=1).to_numpy(),
-            n=_fewest([one.n_ for one in self.selectors_.values()]),
+            n=fewest_texts(pd.concat(rankings.values())),
         )
         if len(drawn) == len(names) and len({len(draws) for draws in drawn}) == 1:
             rows["draws"] = list(np.mean(drawn, axis=0).T)
@@ -108,8 +108,3 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
         """The pick as one row of a picks frame."""
         check_is_fitted(self, "selector_")
         return self.selector_.as_record()
-
-
-def _fewest(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return min(known) if known else None

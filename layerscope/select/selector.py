@@ -109,7 +109,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             raise FrameError(
                 f"all {self.n_layers_} layers have the same value: there is nothing to choose by"
             )
-        self.n_ = _fewest(self.ranking_)
+        self.n_ = fewest_texts(self.ranking_)
         self._judge()
         _, low, high = self.difference_
         self.clear_ = bool((low > 0 or high < 0) and self.support_ > 0.5)
@@ -283,7 +283,7 @@ def _narrow(rows: pd.DataFrame, column: str, wanted: str | None, prefer: tuple[s
     return rows[names == wanted]
 
 
-def _fewest(rows: pd.DataFrame) -> int | None:
+def fewest_texts(rows: pd.DataFrame) -> int | None:
     """The fewest texts behind a value in ``rows``, ``None`` where that is not told."""
     known = rows["n"].dropna() if "n" in rows else pd.Series(dtype=float)
     return None if known.empty else int(known.min())

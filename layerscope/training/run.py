@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from layerscope.backbone import Backbone
 from layerscope.checkup import TEXTS
 from layerscope.corpus import Corpus, read_corpus
-from layerscope.errors import CorpusError, ModelError, UsageError, count_of
+from layerscope.errors import CorpusError, ModelError, check_whole, count_of
 from layerscope.exporting.cutting import check_loaded, save_cut
 from layerscope.exporting.folders import free_folder, put_in_place, quiet, scratch_folder
 from layerscope.exporting.reading import TextReading
@@ -26,6 +25,7 @@ from layerscope.layers import standard_layers
 from layerscope.models import DType, LoadedModel, find_model, load_model
 from layerscope.training.adapters import add_lora, merge_lora
 from layerscope.training.designs import Design, find_design
+from layerscope.training.scored_pairs import ScoredPairs
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -118,11 +118,12 @@ def train(
     """
     target = free_folder(path)
     chosen = design if isinstance(design, Design) else find_design(design)
-    _check_numbers(epochs=epochs, batch_size=batch_size, seed=seed)
+    for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 2), ("seed", seed, 0)):
+        check_whole(name, value, least)
     if importlib.util.find_spec("accelerate") is None:
         raise ModelError("training needs accelerate: pip install 'layerscope[train]'")
     examples = _examples(read_corpus(corpus, text_columns=text_columns, limit=limit))
-    judge = None if dev is None else _Pairs(read_corpus(dev))
+    judge = None if dev is None else ScoredPairs(read_corpus(dev))
     source = find_model(model, revision, trust_remote_code=trust_remote_code)
     loaded = load_model(
         source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=max_length,
@@ -198,7 +199,7 @@ def _inner(whole: SentenceTransformer) -> Any:
 def _run(
     whole: SentenceTransformer,
     examples: Any,
-    judge: _Pairs | None,
+    judge: ScoredPairs | None,
     design: Design,
     scratch: Path,
     *,
@@ -273,39 +274,8 @@ def _trainable(whole: SentenceTransformer) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in whole.named_parameters() if p.requires_grad}
 
 
-def _dev(judge: _Pairs | None, whole: SentenceTransformer) -> float:
+def _dev(judge: ScoredPairs | None, whole: SentenceTransformer) -> float:
     return float("nan") if judge is None else judge.spearman(whole)
-
-
-class _Pairs:
-    """Pairs with human scores."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        if not corpus.is_pairs or "score" not in corpus.rows:
-            raise CorpusError(f"the dev set {corpus.name} holds no pairs with scores: name its columns")
-        scores = corpus.rows["score"].to_numpy(dtype=np.float64)[::2]
-        usable = np.flatnonzero(np.isfinite(scores))
-        if len(usable) < 2 or np.ptp(scores[usable]) == 0:
-            raise CorpusError(f"the dev set {corpus.name} has fewer than two different scores")
-        texts = corpus.texts
-        self.first = [texts[2 * at] for at in usable]
-        self.second = [texts[2 * at + 1] for at in usable]
-        self.scores = scores[usable]
-
-    def cosines(self, model: SentenceTransformer) -> np.ndarray[Any, Any]:
-        """Of every pair, (m,) float64."""
-        sides = [
-            model.encode(texts, batch_size=64, show_progress_bar=False, convert_to_numpy=True)
-            for texts in (self.first, self.second)
-        ]
-        first, second = (side.astype(np.float64) for side in sides)
-        norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-        return np.asarray(np.sum(first * second, axis=1) / norms)
-
-    def spearman(self, model: SentenceTransformer) -> float:
-        """Of cosine with the scores; 0 where all cosines are equal."""
-        cosines = self.cosines(model)
-        return float(spearmanr(cosines, self.scores).statistic) if np.ptp(cosines) > 0 else 0.0
 
 
 def _examples(corpus: Corpus) -> Any:
@@ -322,13 +292,6 @@ def _examples(corpus: Corpus) -> Any:
         )
     columns = dict(zip(("anchor", "positive", "negative"), texts.T.tolist(), strict=False))
     return Dataset.from_dict(columns if size > 1 else columns | {"positive": columns["anchor"]})
-
-
-def _check_numbers(**numbers: Any) -> None:
-    for name, value in numbers.items():
-        low = 2 if name == "batch_size" else 0 if name == "seed" else 1
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UsageError(f"{name} is {value!r}: it must be a whole number, {low} or more")
 
 
 def _check_reload(whole: SentenceTransformer, folder: Path) -> None:

@@ -15,7 +15,7 @@ from layerscope.errors import UsageError, nearest
 from layerscope.evaluate.correlation import spearman
 from layerscope.evaluate.differences import paired_difference
 from layerscope.resampling import check_draws, interval
-from layerscope.training.run import _Pairs
+from layerscope.training.scored_pairs import ScoredPairs
 
 
 def compare_trained(
@@ -57,7 +57,7 @@ def compare_trained(
     if reference not in folders:
         raise UsageError(f"no folder is called '{reference}': {nearest(reference, names)}")
     corpus = read_corpus(pairs)
-    items = _Pairs(corpus)
+    items = ScoredPairs(corpus)
     rng = np.random.default_rng(seed)
     n = len(items.scores)
     weights = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(draws)], dtype=float)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from layerscope.errors import CorpusError, UsageError, first_line
 from layerscope.evaluate.mteb.local_data import has_local_data, load_local_data, wanted_files
+from layerscope.quieting import quiet_loggers
 
 
 def find_tasks(names: Sequence[str] = (), benchmark: str | None = None) -> list[Any]:
@@ -93,18 +93,12 @@ def quiet() -> Iterator[None]:
     """Keep the progress bars, log lines and advice of mteb, datasets and scikit-learn off the terminal."""
     import datasets
 
-    loggers = [logging.getLogger(name) for name in ("mteb", "datasets", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
     bars = datasets.utils.logging.is_progress_bar_enabled()
     datasets.utils.logging.disable_progress_bar()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with quiet_loggers("mteb", "datasets", "huggingface_hub"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
         if bars:
             datasets.utils.logging.enable_progress_bar()
