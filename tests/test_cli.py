@@ -286,12 +286,12 @@ def test_disk_without_permission(run, tiny, pairs):
 def test_disk_that_fills_up_keeps_finished_shards_and_says_how_to_go_on(run, tiny, tmp_path, monkeypatch):
     import errno
 
-    from layerscope import cache as cache_module
+    from layerscope import files
     from layerscope.extraction import job
 
     (tmp_path / "x.txt").write_text("".join(f"cat {a} {b}\n" for a in "abcdefgh" for b in "klmn"))
     monkeypatch.setattr(job, "SHARD_BYTES", 8000)
-    write, written = cache_module._write_bytes, []
+    write, written = files._write_bytes, []
 
     def full(path, content):
         written.append(path)
@@ -300,7 +300,7 @@ def test_disk_that_fills_up_keeps_finished_shards_and_says_how_to_go_on(run, tin
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, content)
 
-    monkeypatch.setattr(cache_module, "_write_bytes", full)
+    monkeypatch.setattr(files, "_write_bytes", full)
     code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache")
     assert code == 1
     assert "the disk is full" in complaint(err)
@@ -309,7 +309,7 @@ def test_disk_that_fills_up_keeps_finished_shards_and_says_how_to_go_on(run, tin
     assert partial.progress[0] == 2
     assert [p for p in partial.verify() if "not there yet" not in p] == []
     assert not list((tmp_path / "cache").rglob("*.tmp"))
-    monkeypatch.setattr(cache_module, "_write_bytes", write)
+    monkeypatch.setattr(files, "_write_bytes", write)
     code, _, err = run("extract", tiny, tmp_path / "x.txt", "-o", tmp_path / "cache")
     assert code == 0, err
     assert "2 of them there already" in err
