@@ -284,9 +284,12 @@ class _Plan:
     def expected(self) -> np.ndarray[Any, Any]:
         """The full model's vectors of the sentences that the folder is checked on, (n, d) float64."""
         stacks = self.reading.pooled(self.loaded, self.backbone, self.layers, self.poolings, TEXTS)
-        with torch.inference_mode():
-            inputs = [stacks[name] for name in self.poolings]
-            vectors = self.fitted.module_(*inputs) if self.fitted else inputs[0][:, 0]
+        inputs = [stacks[name] for name in self.poolings]
+        vectors = inputs[0][:, 0]
+        if self.fitted is not None:
+            mix = self.fitted.module_
+            with torch.inference_mode():
+                vectors = mix(*(states.to(mix.centre.device) for states in inputs)).cpu()
         found = vectors.double().numpy()
         if self.correction is not None:
             found = self.correction.apply(found)
