@@ -14,14 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import decoder
 import mteb
-import packaged
 import task_data
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from timing import seconds
 
 import layerscope as ls
+from layerscope import packaged
 from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,7 +72,7 @@ def minilm(data: Path) -> None:
 def smollm2(data: Path) -> None:
     """SmolLM2 on STS-B."""
     with tempfile.TemporaryDirectory() as place:
-        folder = packaged.smollm2(Path(place))
+        folder = decoder.smollm2(Path(place))
 
         def peer() -> Any:
             words = Transformer(str(folder))

