@@ -335,6 +335,25 @@ def test_constant_layers_have_a_reason_and_no_result(tmp_path, data):
     assert np.isfinite(score(frame, "block.1"))
 
 
+def test_a_task_of_ones_own_scores_like_the_same_rows_under_a_known_name(tmp_path, data):
+    from mteb.tasks.sts.eng.sts_benchmark_sts import STSBenchmarkSTS
+
+    rows = write_sts(data)
+
+    class Own(STSBenchmarkSTS):
+        metadata = STSBenchmarkSTS.metadata.model_copy(update={"name": "OwnPairs"})
+
+        def load_data(self, **_):
+            self.dataset = {"test": datasets.Dataset.from_list(rows)}
+            self.data_loaded = True
+
+    known = run(tmp_path / "known", data)
+    own = evaluate_mteb(**tiny(), tasks=[Own()], results=tmp_path / "own", draws=0)
+    assert own["task"].unique().tolist() == ["OwnPairs"]
+    for name in NAMES:
+        assert score(own, name) == score(known, name)
+
+
 def test_unknown_tasks_and_benchmarks_are_named_with_the_nearest():
     with pytest.raises(UsageError, match="mteb has no task 'STSBenchmrk': did you mean 'STSBenchmark'"):
         find_tasks(["STSBenchmrk"])

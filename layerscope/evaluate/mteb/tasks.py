@@ -14,8 +14,8 @@ from layerscope.evaluate.mteb.local_data import has_local_data, load_local_data,
 from layerscope.quieting import quiet_loggers
 
 
-def find_tasks(names: Sequence[str] = (), benchmark: str | None = None) -> list[Any]:
-    """Mteb tasks by name, and those of a benchmark; each once, aggregates as their parts.
+def find_tasks(names: Sequence[Any] = (), benchmark: str | None = None) -> list[Any]:
+    """Mteb tasks by name, or as they are, and those of a benchmark; each once, aggregates as their parts.
 
     Raises:
         UsageError: none, or a name that mteb does not know; the nearest one is named.
@@ -35,6 +35,9 @@ def find_tasks(names: Sequence[str] = (), benchmark: str | None = None) -> list[
                     f"mteb has no benchmark '{benchmark}': {_closest(benchmark, known)}"
                 ) from error
         for name in names:
+            if isinstance(name, mteb.AbsTask):
+                tasks.append(name)
+                continue
             try:
                 tasks.append(mteb.get_task(name))
             except KeyError as error:
