@@ -411,7 +411,7 @@ def quiet_transformers() -> Iterator[None]:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        with quiet_loggers("huggingface_hub"):
+        with quiet_loggers("huggingface_hub", "bitsandbytes"):
             yield
     finally:
         logging.set_verbosity(level)

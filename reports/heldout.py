@@ -155,7 +155,7 @@ def other_checkpoints(models: Sequence[Aligned]) -> str:
         average = seen.groupby(["kind", "rule"])["score"].mean()
         counted = seen.groupby(["kind", "rule"])["score"].size()
         average = average[counted == len(frames) - 1]
-        rule, depth = average["criterion"].idxmax(), average["baseline"].idxmax()
+        rule, depth = average["criterion"].idxmax(), average["baseline"][list(DEPTH_RULES)].idxmax()
         own = frames[model].set_index("rule")["score"]
         rows.append(
             {

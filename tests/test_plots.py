@@ -77,6 +77,11 @@ def test_metric_draws_the_values_and_the_interval_of_the_frame(small):
     assert (band.y0, band.y1) == (rows["ci_low"].min(), rows["ci_high"].max())
 
 
+def test_a_notebook_shows_figures_though_pyplot_was_never_imported(small):
+    for figure in (plot_metric(small[0], "uniformity").figure, plot_metrics(small[0])):
+        assert figure._repr_png_().startswith(b"\x89PNG")
+
+
 def test_lines_differ_in_colour_dash_and_marker(deep):
     first, second = lines(plot_metric(deep[0], "dataset_entropy"))
     for looks in ("get_color", "get_marker"):

@@ -1,7 +1,7 @@
 """Figures of the frames: a frame in, a matplotlib Axes (or, for grids, a Figure) out.
 
 Nothing is computed here that is not in the frame, and nothing touches pyplot's global state:
-show a figure with ``ax.figure``, write it with :func:`save_figure`.
+in a notebook ``ax.figure`` as the last line of a cell shows it, :func:`save_figure` writes it.
 """
 
 from __future__ import annotations

@@ -88,9 +88,10 @@ def house_style() -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """A figure of ``width`` × ``height`` inches that no global state knows of."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    from layerscope.plots.notebook_figure import NotebookFigure
+
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -99,7 +99,7 @@ def quiet() -> Iterator[None]:
     bars = datasets.utils.logging.is_progress_bar_enabled()
     datasets.utils.logging.disable_progress_bar()
     try:
-        with quiet_loggers("mteb", "datasets", "huggingface_hub"), warnings.catch_warnings():
+        with quiet_loggers("mteb", "datasets", "huggingface_hub", "bitsandbytes"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
