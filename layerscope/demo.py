@@ -29,8 +29,8 @@ Progress = Callable[[str], AbstractContextManager[Advance]]
 
 _DOCUMENTS = 200  # of 300: enough for narrow intervals, in two thirds of the time
 _METRICS = (
-    "participation_ratio", "prompt_entropy", "dataset_entropy", "effective_rank", "curvature", "alignment",
-    "uniformity", "infonce", "infonce_bound", "lidar", "dime",
+    "participation_ratio", "uniformity", "isoscore", "prompt_entropy", "dataset_entropy", "effective_rank",
+    "curvature", "alignment", "infonce", "infonce_bound", "lidar", "dime",
 )  # fmt: skip
 RATINGS = "Lee human similarity ratings"
 

@@ -41,6 +41,8 @@ LAYER_PAIR_COLUMNS = (
 )  # fmt: skip
 MEAN_OF_TOKENS = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 """The pooling that averages the same tokens as a token set has."""
+RANK_AGGREGATE = "rank_aggregate"
+"""The criterion of a picks frame that is the mean rank by several metrics, which its ``variant`` names."""
 ALL_TASKS = "mean over tasks"
 """The task of a correlation that is averaged over all of them."""
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n", "vs_last", "vs_last_p"}

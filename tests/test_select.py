@@ -21,7 +21,7 @@ from layerscope.frames import (
 from layerscope.layers import make_layer, standard_layers
 from layerscope.metrics import METRICS
 from layerscope.resampling import interval
-from layerscope.select import LayerSelector, pick_layers, with_costs
+from layerscope.select import LayerSelector, correction_hint, pick_layers, with_costs
 from layerscope.select.selector import FEWEST_TEXTS
 
 NAN = float("nan")
@@ -376,6 +376,59 @@ def test_the_decisive_criterion_comes_first_and_the_others_as_in_the_frame():
     names = ["uniformity", "alignment", "participation_ratio"]
     picks = pick_layers(pd.concat([metrics_frame([1.0, 2.0], metric=name) for name in names]))
     assert picks["criterion"].tolist()[:3] == ["participation_ratio", "uniformity", "alignment"]
+
+
+def ranked_frame(n=90, **more):
+    """A frame that has what the rank aggregate adds up; ranks of block.1 are 2, 1, 1, of block.2 1, 2, 3."""
+    values = {"dime": [3.0, 2, 1], "participation_ratio": [1.0, 2, 3], "uniformity": [-1.0, -3, -2],
+              "isoscore": [0.2, 0.3, 0.1]}  # fmt: skip
+    rng = np.random.default_rng(0)
+    return pd.concat(
+        [metrics_frame(row, 0.01 * rng.normal(size=(40, 3)) + row, metric=name, **more)
+         for name, row in values.items()]
+    )  # fmt: skip
+
+
+def test_the_rank_aggregate_is_decisive_where_the_frame_has_what_it_adds_up():
+    picks = pick_layers(ranked_frame())
+    assert picks["criterion"].tolist()[:3] == ["rank_aggregate", "participation_ratio", "dime"]
+    first = picks.iloc[0]
+    assert (first["layer_name"], first["direction"], first["runner_up"]) == ("block.1", "lower", "block.2")
+    assert first["value"] == pytest.approx(4 / 3)
+    assert first["support"] == 1
+    assert first["variant"] == "participation_ratio, uniformity, isoscore"
+    by_name = pick_layers(ranked_frame(), ["dime", "rank_aggregate"])
+    assert by_name["criterion"].tolist()[:2] == ["dime", "rank_aggregate"]
+    assert by_name.iloc[1].to_dict() == first.to_dict()
+
+
+def test_a_rank_aggregate_that_cannot_be_is_refused_in_one_line():
+    with pytest.raises(UsageError, match="rank_aggregate needs participation_ratio, uniformity, isoscore"):
+        pick_layers(metrics_frame([1.0, 2.0]), ["rank_aggregate"])
+    with pytest.raises(UsageError, match="rank_aggregate has no direction"):
+        pick_layers(ranked_frame(), ["rank_aggregate"], {"rank_aggregate": "higher"})
+
+
+def test_every_pooling_has_a_rank_aggregate_of_its_own_and_a_tie_has_a_reason():
+    frame = pd.concat([ranked_frame(), ranked_frame(pooling="last").assign(value=1.0)])
+    picks = pick_layers(frame).iloc[:2]
+    assert picks["pooling"].tolist() == ["mean", "last"]
+    assert picks["layer_name"].tolist()[0] == "block.1"
+    assert pd.isna(picks["layer_name"].iloc[1])
+    assert "nothing to choose by" in picks["reason"].iloc[1]
+
+
+@pytest.mark.parametrize(("cosine", "says"), [(0.49, False), (0.5, True), (float("nan"), False)])
+def test_a_correction_is_proposed_where_vectors_point_the_same_way(cosine, says):
+    crowded = metrics_frame([0.9, cosine, 0.1], metric="anisotropy")
+    frame = pd.concat([ranked_frame(), crowded, crowded.assign(pooling="last", value=0.9)])
+    pick = pick_layers(frame, ["rank_aggregate"]).iloc[0]
+    hint = correction_hint(frame, pick)
+    assert (hint is not None) == says
+    if says:
+        assert "block.1 (mean)" in hint
+        assert "mean cosine 0.50" in hint
+    assert correction_hint(ranked_frame(), pick) is None
 
 
 def test_a_pick_says_all_that_the_selector_knows():

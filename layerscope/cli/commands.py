@@ -182,6 +182,8 @@ def select(
     target, _ = frame_files(output or source.parent / "picks.parquet", "picks")
     picks = _picks(frame, criteria, direction, read_frame(scores, "scores") if scores else None)
     console.pick_figures(picks)
+    for hint in _hints(frame, picks):
+        console.note(hint)
     console.wrote(write_frame(picks, target))
     cache_path = source.parent.parent
     if source.parent.name == "frames" and (cache_path / MANIFEST).is_file():
@@ -189,6 +191,15 @@ def select(
             ["--scores", scores] if scores and scores != _default(cache_path, "scores") else []
         )
         console.next_step(_report_command(cache_path, source, *rated, *_choice(criteria, direction)))
+
+
+def _hints(frame: pd.DataFrame, picks: pd.DataFrame) -> list[str]:
+    """What may help the decisive pick of each pooling."""
+    from layerscope.select import correction_hint
+
+    made = picks[(picks["kind"] == "criterion") & picks["layer_name"].notna()]
+    decisive = made.drop_duplicates("pooling").to_dict("records")
+    return [hint for pick in decisive if (hint := correction_hint(frame, pick))]
 
 
 def evaluate_sts(

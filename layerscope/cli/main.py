@@ -472,7 +472,10 @@ def select(
     criterion: Annotated[
         list[str] | None,
         typer.Option(
-            help="Metric to pick by, may be repeated; all by default.", metavar="NAME", show_default=False
+            help="Metric to pick by, may be repeated; by default all, and first rank_aggregate, the mean "
+            "rank by participation_ratio, uniformity and isoscore.",
+            metavar="NAME",
+            show_default=False,
         ),
     ] = None,
     direction: Annotated[

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from layerscope.errors import count_of
+from layerscope.errors import count_of, named
+from layerscope.frames import RANK_AGGREGATE
 from layerscope.plots.digits import fixed, significant
 from layerscope.plots.style import label_of, pooling_family
 from layerscope.report.words import MISSING, is_missing, number, values_of, without_unit
@@ -151,6 +152,11 @@ def _why(pick: dict[str, Any], labels: Mapping[str, str] | None) -> str:
     if end is None:
         return f"Picked by {name}."
     value = number(pick.get("value"))
+    if pick["criterion"] == RANK_AGGREGATE:
+        metrics = named(
+            [without_unit(label_of(metric, labels)) for metric in str(pick["variant"]).split(", ")]
+        )
+        return f"Picked by the mean rank of the layers by {metrics}: {significant(value)}, the best of all."
     return f"Picked by {name}: of all layers, this one has the {end} value" + (
         f", {significant(value)}." if math.isfinite(value) else "."
     )

@@ -6,14 +6,22 @@ them out leaves what tells texts apart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from layerscope.errors import UsageError, nearest
 
+ANISOTROPIC = 0.5
+"""Mean cosine from which a correction is proposed.
+
+On STS12 to STS16 (reports/pooling) corrections helped SmolLM2, at mean cosines from 0.7 on, and not MiniLM's
+last layer, at 0.07 at most.
+"""
 CORRECTIONS: dict[str, str] = {
     "none": "vectors as they are",
     "center": "the mean vector subtracted",
@@ -87,6 +95,25 @@ def fit_correction(vectors: ArrayLike, kind: str = "center", count: int | None =
         count = 0
     centre = np.zeros(d) if kind == "none" else rows.mean(axis=0)
     return Correction(kind, centre, _directions(rows - centre, kind, int(count)), n)
+
+
+def correction_hint(frame: pd.DataFrame, pick: Mapping[Any, Any]) -> str | None:
+    """One line where the vectors of a picked layer point much the same way, so that a correction may help.
+
+    Args:
+        frame: the metrics frame that the pick was made from; nothing is said where it lacks ``anisotropy``.
+        pick: a row of a picks frame.
+    """
+    place = [name for name in ("model", "corpus", "pooling", "layer_name") if name in frame]
+    rows = frame[(frame["metric"] == "anisotropy") & frame["value"].notna()]
+    for name in place:
+        rows = rows[rows[name] == pick[name]]
+    if rows.empty or float(rows["value"].iloc[0]) < ANISOTROPIC:
+        return None
+    return (
+        f"the vectors of {pick['layer_name']} ({pick['pooling']}) point much the same way (mean cosine "
+        f"{rows['value'].iloc[0]:.2f}): export --correct components takes out what they share"
+    )
 
 
 def _directions(centred: NDArray[np.float64], kind: str, count: int) -> NDArray[Any]:

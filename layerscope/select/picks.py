@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from layerscope.depth_rules import DEPTH_RULES, rule_layer
 from layerscope.errors import FrameError, UsageError, nearest
-from layerscope.frames import PICK_COLUMNS, as_frame, labels
+from layerscope.frames import PICK_COLUMNS, RANK_AGGREGATE, as_frame, labels
+from layerscope.select.aggregate import RankAggregateSelector
 from layerscope.select.selector import Direction, LayerSelector
 
-DEFAULT_CRITERION = "participation_ratio"
+AGGREGATED = ("participation_ratio", "uniformity", "isoscore")
+"""What the rank aggregate adds up; it is the decisive criterion where none is named."""
+_NEXT = AGGREGATED[0]
 
 
 def pick_layers(
@@ -26,8 +29,9 @@ def pick_layers(
 
     Args:
         frame: a metrics frame, of one or several models and corpora.
-        criteria: names of metrics, the decisive one first; where not given all that the frame has,
-            with ``DEFAULT_CRITERION`` first.
+        criteria: names of metrics, the decisive one first, or ``rank_aggregate``, the mean rank by those of
+            ``AGGREGATED``; where not given ``rank_aggregate``, if the frame has what it adds up, and then all
+            metrics of the frame.
         directions: by criterion, where it shall not be the metric's own.
         others: pick by the frame's other metrics too, after those of ``criteria``.
 
@@ -39,11 +43,21 @@ def pick_layers(
         UsageError: a criterion that the frame does not hold.
     """
     known = list(dict.fromkeys(frame["metric"]))
+    if set(AGGREGATED) <= set(known):
+        known = [RANK_AGGREGATE, *known]
     named = list(dict.fromkeys(criteria or ()))
     for name in named:
         if name not in known:
+            if name == RANK_AGGREGATE:
+                raise UsageError(
+                    f"{RANK_AGGREGATE} needs {', '.join(AGGREGATED)}, and the frame lacks one of them"
+                )
             raise UsageError(f"the frame holds no metric '{name}': {nearest(name, known)}")
-    rest = sorted(known, key=lambda name: name != DEFAULT_CRITERION) if others or not named else []
+    if RANK_AGGREGATE in (directions or {}):
+        raise UsageError(f"{RANK_AGGREGATE} has no direction: each metric that it adds up keeps its own")
+    rest = (
+        sorted(known, key=lambda name: (name != RANK_AGGREGATE, name != _NEXT)) if others or not named else []
+    )
     chosen = list(dict.fromkeys([*named, *rest]))
     records: list[dict[str, Any]] = []
     keys = [key for key in ("model", "corpus") if key in frame]
@@ -59,21 +73,31 @@ def _criteria(
 ) -> list[dict[str, Any]]:
     records = []
     for criterion in criteria:
-        rows = group[group["metric"] == criterion]
-        for pooling in dict.fromkeys(rows["pooling"]):
-            within = rows[rows["pooling"] == pooling]
-            for variant in dict.fromkeys(labels(within, "variant")) if "variant" in within else [None]:
-                selector = LayerSelector(criterion, directions.get(criterion), pooling, variant)
-                try:
-                    records.append(selector.fit(within).as_record())
-                except (FrameError, UsageError) as error:
-                    if criterion in named and isinstance(error, UsageError):
-                        raise
-                    records.append(
-                        {"kind": "criterion", "criterion": criterion, "metric": criterion, "pooling": pooling,
-                         "variant": variant, "clear": False, "reason": str(error)}
-                    )  # fmt: skip
+        for selector, place in _selectors(group, criterion, directions.get(criterion)):
+            try:
+                records.append(selector.fit(group).as_record() | place)
+            except (FrameError, UsageError) as error:
+                if criterion in named and isinstance(error, UsageError):
+                    raise
+                records.append({"kind": "criterion", "clear": False, "reason": str(error)} | place)
     return records
+
+
+def _selectors(
+    group: pd.DataFrame, criterion: str, direction: Direction | None
+) -> Iterator[tuple[LayerSelector | RankAggregateSelector, dict[str, Any]]]:
+    """A selector for every pooling and variant of a criterion, and what names it in a picks frame."""
+    named: dict[str, Any] = {"criterion": criterion, "metric": criterion}
+    rows = group[group["metric"] == (_NEXT if criterion == RANK_AGGREGATE else criterion)]
+    for pooling in dict.fromkeys(rows["pooling"]):
+        place = named | {"pooling": pooling}
+        if criterion == RANK_AGGREGATE:
+            aggregate = RankAggregateSelector(AGGREGATED, pooling=pooling)
+            yield aggregate, place | {"variant": ", ".join(AGGREGATED)}
+            continue
+        within = rows[rows["pooling"] == pooling]
+        for variant in dict.fromkeys(labels(within, "variant")) if "variant" in within else [None]:
+            yield LayerSelector(criterion, direction, pooling, variant), place | {"variant": variant}
 
 
 def _baselines(group: pd.DataFrame) -> list[dict[str, Any]]:

@@ -254,6 +254,7 @@ def _run(
         seed=seed,
         use_cpu=whole.device.type == "cpu",
     )
+    whole.model_card_data.generate_widget_examples = False  # the card is ours; the bar would stay
     trainer = SentenceTransformerTrainer(
         model=whole,
         args=arguments,
