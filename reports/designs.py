@@ -6,6 +6,8 @@ The first six blocks of SmolLM2-135M, cut out by export, are trained for each de
 their Spearman on STS-B test is compared. What is in the work folder already is not trained again.
 """
 
+import math
+
 import pandas as pd
 from places import ROOT, data_and_work, smollm2
 
@@ -36,6 +38,21 @@ def table(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def learning(losses: dict[str, float]) -> str:
+    """The mean loss of each design beside that of chance."""
+    chance = math.log(2 * BATCH)  # as likely as each positive and hard negative of the batch
+    idle = [name for name, loss in losses.items() if loss > 0.9 * chance]
+    lines = ["| design | mean loss of the epoch |", "|---|---|"]
+    lines += [f"| {name} | {loss:.3f} |" for name, loss in losses.items()]
+    said = f"Chance is a loss of {chance:.3f}."
+    if idle:
+        said += (
+            f" {' and '.join(idle)} hardly learned in these {math.ceil(TRIPLETS / BATCH)} steps: the scores "
+            "say that more steps or another rate are needed, not that the design is worse."
+        )
+    return "\n".join(lines) + "\n\n" + said
+
+
 def main() -> None:
     """Train, score, write."""
     data_folder, work = data_and_work(__doc__.splitlines()[0], "designs")
@@ -43,7 +60,7 @@ def main() -> None:
     small = work / f"SmolLM2-{BLOCKS}-blocks"
     if not small.is_dir():
         ls.export(smollm2(work), path=small, layer=f"normed.{BLOCKS}", pooling="mean")
-    losses = []
+    losses: dict[str, float] = {}
     for name in DESIGNS:
         if not (work / name).is_dir():
             ls.train(
@@ -51,8 +68,7 @@ def main() -> None:
                 batch_size=BATCH, learning_rate=RATE,
             )  # fmt: skip
             print(f"trained {name}", flush=True)
-        loss = pd.read_csv(work / name / "history.csv")["loss"].iloc[-1]
-        losses.append(f"| {name} | {loss:.3f} |")
+        losses[name] = float(pd.read_csv(work / name / "history.csv")["loss"].iloc[-1])
     frame = compare_trained(
         {name: work / name for name in DESIGNS}, data_folder / "sts/stsbenchmark-test.tsv"
     )
@@ -64,7 +80,7 @@ def main() -> None:
         f"{RATE:g}: small enough for a processor, far too small to rank the designs for good. Spearman on "
         "STS-B test, in %; differences are paired over its pairs.",
         table(frame),
-        "| design | mean loss of the epoch |\n|---|---|\n" + "\n".join(losses),
+        learning(losses),
     ]
     (out / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"wrote {out / 'README.md'}")

@@ -254,7 +254,8 @@ def _run(
         seed=seed,
         use_cpu=whole.device.type == "cpu",
     )
-    whole.model_card_data.generate_widget_examples = False  # the card is ours; the bar would stay
+    # The card is ours: with an example set, none are looked for, under a progress bar of its own.
+    whole.model_card_data.widget = [{"text": ""}]
     trainer = SentenceTransformerTrainer(
         model=whole,
         args=arguments,

@@ -14,6 +14,7 @@ from layerscope.corpus import read_corpus
 from layerscope.errors import UsageError, nearest
 from layerscope.evaluate.correlation import spearman
 from layerscope.evaluate.differences import paired_difference
+from layerscope.models import quiet_transformers
 from layerscope.resampling import check_draws, interval
 from layerscope.training.scored_pairs import ScoredPairs
 
@@ -63,7 +64,10 @@ def compare_trained(
     weights = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(draws)], dtype=float)
     records = []
     for name, folder in folders.items():
-        model = SentenceTransformer(str(folder), device=device, trust_remote_code=True, local_files_only=True)
+        with quiet_transformers():
+            model = SentenceTransformer(
+                str(folder), device=device, trust_remote_code=True, local_files_only=True
+            )
         cosines = items.cosines(model)
         score = float(spearman(cosines, items.scores, np.ones((1, n)))[0])
         drawn = spearman(cosines, items.scores, weights)
