@@ -45,6 +45,21 @@ def test_the_layer_with_the_best_mean_rank_is_picked():
     assert turned.layer_ == "embed"
 
 
+def test_a_layer_that_is_first_in_every_resample_is_clearly_ahead():
+    rng = np.random.default_rng(0)
+    base = np.array([3.0, 9.0, 2.0, 1.0])  # block.1 is far ahead; the runner-up falls behind now and then
+    draws = {name: base + rng.normal(size=(100, 4)) * [2.0, 0.1, 0.1, 0.1] for name in "ab"}
+    selector = RankAggregateSelector(["a", "b"]).fit(frame_of({"a": base, "b": base}, draws=draws))
+    leads = np.array(selector.ranking_["draws"].tolist())[:2]
+    assert (leads[0] < leads[1]).all()
+    assert (selector.layer_, selector.runner_up_, selector.support_) == ("block.1", "embed", 1.0)
+    difference, low, high = selector.difference_
+    assert (low, high) == tuple(np.quantile(leads[0] - leads[1], [0.025, 0.975]))
+    assert low < difference == high == -1
+    assert selector.clear_ is True
+    assert bool(selector.as_record()["clear"]) is True
+
+
 @given(st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=2, max_size=4))
 def test_ranks_are_those_of_a_loop(rows):
     rows = [row for row in rows if len(set(row)) > 1]

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from layerscope.errors import FrameError, UsageError
 from layerscope.frames import draws_by_layer
+from layerscope.resampling import LEVEL
 from layerscope.select.selector import Direction, LayerSelector, fewest_texts
 
 
@@ -90,6 +91,7 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
         if len(drawn) == len(names) and len({len(draws) for draws in drawn}) == 1:
             rows["draws"] = list(np.mean(drawn, axis=0).T)
         self.selector_ = LayerSelector(str(rows["metric"].iloc[0]), "lower").fit(rows)
+        _judge_lead(self.selector_)
         for name, value in vars(self.selector_).items():
             if name.endswith("_"):
                 setattr(self, name, value)
@@ -108,3 +110,18 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
         """The pick as one row of a picks frame."""
         check_is_fitted(self, "selector_")
         return self.selector_.as_record()
+
+
+def _judge_lead(selector: LayerSelector) -> None:
+    """Take the interval of the lead from the quantiles of its resamples.
+
+    A layer that ranks first everywhere cannot do better in a resample, only those behind it worse: reflected
+    around the value, as for a metric, such leads would seem to vanish.
+    """
+    draws = draws_by_layer(selector.ranking_)
+    difference, known, _ = selector.difference_
+    if draws is None or np.isnan(known):
+        return
+    low, high = np.nanquantile(draws[:, 0] - draws[:, 1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    selector.difference_ = (difference, float(low), float(high))
+    selector.clear_ = bool((low > 0 or high < 0) and selector.support_ > 0.5)
