@@ -18,6 +18,7 @@ from rules import picks
 
 import layerscope as ls
 from layerscope.compare.regret import regret_table, verdict
+from layerscope.errors import named
 from layerscope.evaluate.differences import paired_difference
 from layerscope.evaluate.labels import label_curve
 from layerscope.plots import plot_layer_weights, save_figure
@@ -235,11 +236,13 @@ def main() -> None:
         f"chosen on STS-B dev, {len(SEEDS)} seeds each.",
     ]
     merged = {label: {**seen[label], **held[label]} for label in models}
+    left = named(int(task.fresh.sum()) for task in next(iter(held.values())).values())
     tail = [
         "## What rules cost\n\nSpearman below the best layer, in points, on the two tasks that rules were "
         f"looked for on.\n\n{costs_table(seen)}",
         "## Rules on tasks that they were not chosen on\n\nSTS12 to STS16, "
-        f"{PAIRS} pairs drawn from each. {other_tasks(seen, held)}",
+        f"{PAIRS} pairs drawn from each, less those that are in STS-B test or dev too, which leaves {left}. "
+        f"{other_tasks(seen, held)}",
         "## Rules on a model that they were not chosen on\n\nThe cheapest rule on all seven tasks of one "
         f"model, on the seven of the other; differences are of scores.\n\n{other_models(merged)}",
         "## Corrections\n\nMean Spearman over the five held-out tasks, with the vectors as they are and "
