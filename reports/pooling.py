@@ -158,7 +158,7 @@ def published(shared: Path) -> str:
     if not (shared / "golden/published").is_dir():
         return ""
     models = heldout.pythia(shared)
-    lines = [f"- {verdict(regret_table(aligned, draws=2000))}" for aligned in models]
+    lines = [f"- {verdict(regret_table(aligned))}" for aligned in models]
     return (
         '## Published data: Pythia\n\nThe metrics and scores that the authors of "Layer by Layer" released, '
         "through the same selectors, from frames alone (`layerscope compare`, docs/published.md):\n\n"
