@@ -9,7 +9,7 @@ their Spearman on STS-B test is compared. What is in the work folder already is 
 import math
 
 import pandas as pd
-from places import ROOT, data_and_work, smollm2
+from places import ROOT, data_and_work, smollm2, table
 
 import layerscope as ls
 from layerscope.training.significance import compare_trained
@@ -22,35 +22,37 @@ DESIGNS = (
 BLOCKS, TRIPLETS, BATCH, RATE = 6, 1000, 32, 1e-3
 
 
-def table(frame: pd.DataFrame) -> str:
+def score_table(frame: pd.DataFrame) -> str:
     """Scores and differences as a table of Markdown."""
-    lines = [
-        "| design | Spearman [95 %] | difference to the first [95 %] | p | p after Holm |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for row in frame.to_dict("records"):
-        own = f"{100 * row['score']:.1f} [{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}]"
-        other = "– | – | –"
-        if row["difference"] == row["difference"]:
-            gain = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-            other = f"{gain} | {row['p']:.2g} | {row['p_holm']:.2g}"
-        lines.append(f"| {row['name']} | {own} | {other} |")
-    return "\n".join(lines)
+        compared = row["difference"] == row["difference"]
+        gain = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+        rows.append(
+            {
+                "design": row["name"],
+                "Spearman [95 %]": f"{100 * row['score']:.1f} "
+                f"[{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}]",
+                "difference to the first [95 %]": gain if compared else "–",
+                "p": f"{row['p']:.2g}" if compared else "–",
+                "p after Holm": f"{row['p_holm']:.2g}" if compared else "–",
+            }
+        )
+    return table(pd.DataFrame(rows))
 
 
 def learning(losses: dict[str, float]) -> str:
     """The mean loss of each design beside that of chance."""
     chance = math.log(2 * BATCH)  # as likely as each positive and hard negative of the batch
     idle = [name for name, loss in losses.items() if loss > 0.9 * chance]
-    lines = ["| design | mean loss of the epoch |", "|---|---|"]
-    lines += [f"| {name} | {loss:.3f} |" for name, loss in losses.items()]
+    rows = [{"design": name, "mean loss of the epoch": f"{loss:.3f}"} for name, loss in losses.items()]
     said = f"Chance is a loss of {chance:.3f}."
     if idle:
         said += (
             f" {' and '.join(idle)} hardly learned in these {math.ceil(TRIPLETS / BATCH)} steps: the scores "
             "say that more steps or another rate are needed, not that the design is worse."
         )
-    return "\n".join(lines) + "\n\n" + said
+    return f"{table(pd.DataFrame(rows))}\n\n{said}"
 
 
 def main() -> None:
@@ -79,7 +81,7 @@ def main() -> None:
         f"of rank 16, one epoch of {TRIPLETS:,} SNLI triplets in batches of {BATCH}, learning rate "
         f"{RATE:g}: small enough for a processor, far too small to rank the designs for good. Spearman on "
         "STS-B test, in %; differences are paired over its pairs.",
-        table(frame),
+        score_table(frame),
         learning(losses),
     ]
     (out / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

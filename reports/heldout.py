@@ -1,6 +1,6 @@
 """Rules chosen on some tasks and models and tried on others, for the report in reports/pooling."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from scipy.stats import spearmanr
 
 import layerscope as ls
 from layerscope.compare.aligned import Aligned, align
-from layerscope.compare.regret import ALL, ONE_LAYER, PER_TASK, regret_table
+from layerscope.compare.regret import ALL, regret_table
 from layerscope.depth_rules import DEPTH_RULES
-from layerscope.evaluate.correlation import spearman
 from layerscope.evaluate.importing import import_table
+from layerscope.evaluate.sts import cosine_of_pairs
 from layerscope.resampling import interval
 from layerscope.select import CORRECTIONS
 
@@ -28,13 +28,18 @@ PAIRS = 300
 
 
 class Task(NamedTuple):
-    """A task of a model: its cache, the layer of each rule, and the scores of all layers."""
+    """A task of a model: cache, the layer of each rule, human scores (NaN: not counted), scores of layers."""
 
     cache: ls.LayerCache
     pooling: str
     picked: dict[str, str]
+    human: NDArray[np.float64]
     scores: pd.DataFrame
-    fresh: NDArray[np.bool_] | None = None
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs were scored."""
+        return int(self.scores["n"].iloc[0])
 
     def of(self, rule: str) -> Any:
         """The row of scores of the layer that a rule takes."""
@@ -69,9 +74,9 @@ def held_out(
         cache = ls.extract(
             model, corpus, path=work / "caches" / f"{key}-{name}", pooling=list(extract), token_metrics=()
         )
-        fresh = ~pairs_of(sample).isin(seen).to_numpy()
-        scores = fresh_scores(cache, pooling, fresh)
-        found[name] = Task(cache, pooling, picks(cache, pooling, corpus.texts), scores, fresh)
+        human = sample["score"].mask(pairs_of(sample).isin(seen)).to_numpy(dtype=float)
+        scores = raw_scores(ls.evaluate_sts(cache, human, pooling=pooling, task=name, draws=1000), pooling)
+        found[name] = Task(cache, pooling, picks(cache, pooling, corpus.texts), human, scores)
     return found
 
 
@@ -81,29 +86,7 @@ def pairs_of(rows: pd.DataFrame) -> pd.Series:
     return sides.apply(lambda row: "\t".join(sorted(row)), axis=1)
 
 
-def fresh_scores(cache: ls.LayerCache, pooling: str, fresh: NDArray[np.bool_]) -> pd.DataFrame:
-    """Spearman of cosine of every layer on some of the pairs, with draws that all layers share."""
-    human = cache.rows["score"].to_numpy(dtype=float)[::2][fresh]
-    rng = np.random.default_rng(0)
-    n = len(human)
-    weights = np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(1000)], dtype=float)
-    records = []
-    for layer in cache.layers:
-        cosines = pair_cosines(np.asarray(cache.layer(layer, pooling), dtype=np.float64))[fresh]
-        records.append(
-            {"layer_name": layer, "score": float(spearman(cosines, human, np.ones((1, n)))[0]),
-             "draws": spearman(cosines, human, weights).tolist()}
-        )  # fmt: skip
-    return pd.DataFrame(records).set_index("layer_name", drop=False)
-
-
-def pair_cosines(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cosine of the two texts of every pair."""
-    one, other = x[::2], x[1::2]
-    return (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
-
-
-def gain(tasks: Sequence[Task], rule: str, other: str) -> str:
+def gain(tasks: Collection[Task], rule: str, other: str) -> str:
     """The mean difference of two rules over tasks, with an interval over the pairs of the tasks."""
     differences = [task.of(rule)["score"] - task.of(other)["score"] for task in tasks]
     draws = [np.array(task.of(rule)["draws"]) - np.array(task.of(other)["draws"]) for task in tasks]
@@ -111,12 +94,12 @@ def gain(tasks: Sequence[Task], rule: str, other: str) -> str:
     return f"{100 * np.mean(differences):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def mean_cost(tasks: Sequence[Task], rule: str) -> float:
+def mean_cost(tasks: Collection[Task], rule: str) -> float:
     """Mean over tasks of what a rule costs, in points."""
     return float(np.mean([task.cost(rule) for task in tasks]))
 
 
-def cheapest(tasks: Sequence[Task], rules: Sequence[str]) -> list[str]:
+def cheapest(tasks: Collection[Task], rules: Sequence[str]) -> list[str]:
     """The rules of smallest mean cost; several where they tie."""
     costs = {rule: round(mean_cost(tasks, rule), 6) for rule in rules}
     return [rule for rule, cost in costs.items() if cost == min(costs.values())]
@@ -134,7 +117,7 @@ def other_tasks(
             "rule": rule,
             "STS-B and SICK-R": f"{mean_cost(first, rule):.1f}",
             **{
-                f"held out, {model}": f"{mean_cost([*tasks.values()], rule):.1f}"
+                f"held out, {model}": f"{mean_cost(tasks.values(), rule):.1f}"
                 for model, tasks in tried_on.items()
             },
             "held out, both": f"{mean_cost(held, rule):.1f}",
@@ -145,7 +128,7 @@ def other_tasks(
     depth = min(DEPTH_RULES, key=lambda rule: mean_cost(held, rule))
     lines = [
         f"- {rule}: against the {depth} {gain(held, rule, depth)} over all held-out tasks; "
-        + "; ".join(f"{model} {gain([*tasks.values()], rule, depth)}" for model, tasks in tried_on.items())
+        + "; ".join(f"{model} {gain(tasks.values(), rule, depth)}" for model, tasks in tried_on.items())
         for rule in dict.fromkeys([*cheapest(first, rules), AGGREGATE])
     ]
     return (
@@ -214,7 +197,6 @@ def _averages(aligned: Aligned) -> pd.DataFrame:
     frame = regret_table(aligned, draws=1)
     frame = frame[(frame["layers"] == ALL) & (frame["reference"] == "last layer")]
     scope = frame["scope"].where(frame["kind"] == "criterion", "")
-    frame = frame[scope.isin([PER_TASK, ONE_LAYER, ""])]
     end = frame["direction"].map({"higher": "highest ", "lower": "lowest "}).fillna("")
     name = end + frame["criterion"] + scope.map(lambda word: f", {word}" if word else "")
     return frame.assign(rule=name)[["kind", "rule", "score"]].drop_duplicates("rule")
@@ -236,6 +218,5 @@ def corrected(tasks: Mapping[str, Mapping[str, Task]]) -> str:
 
 def _corrected_score(task: Task, layer: str, kind: str) -> float:
     x = np.asarray(task.cache.layer(layer, task.pooling), dtype=np.float64)
-    cosines = pair_cosines(ls.fit_correction(x, kind).apply(x))
-    human = task.cache.rows["score"].to_numpy(dtype=float)[::2]
-    return float(spearmanr(cosines[task.fresh], human[task.fresh]).statistic)
+    cosines = cosine_of_pairs(ls.fit_correction(x, kind).apply(x))
+    return float(spearmanr(cosines, task.human, nan_policy="omit").statistic)

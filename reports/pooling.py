@@ -215,7 +215,10 @@ def main() -> None:
             cache = found[label][key]
             texts = ls.read_corpus(data_folder / FILES[key]).texts[: cache.n_rows]
             scores[name] = scores_of(cache, pooling, name, mixes)
-            task = Task(cache, pooling, picks(cache, pooling, texts), raw_scores(scores[name], pooling))
+            human = cache.rows["score"].to_numpy(dtype=float)[::2]
+            task = Task(
+                cache, pooling, picks(cache, pooling, texts), human, raw_scores(scores[name], pooling)
+            )
             parts.append(f"### {name}: {cache.n_rows // 2:,} pairs\n\n{task_table(scores[name], task)}")
             ls.write_frame(scores[name].drop(columns="draws"), out / f"scores-{label}-{name}")
             seen[label][name] = task
@@ -236,7 +239,7 @@ def main() -> None:
         f"chosen on STS-B dev, {len(SEEDS)} seeds each.",
     ]
     merged = {label: {**seen[label], **held[label]} for label in models}
-    left = named(int(task.fresh.sum()) for task in next(iter(held.values())).values())
+    left = named(task.pairs for task in next(iter(held.values())).values())
     tail = [
         "## What rules cost\n\nSpearman below the best layer, in points, on the two tasks that rules were "
         f"looked for on.\n\n{costs_table(seen)}",

@@ -8,15 +8,13 @@ import pandas as pd
 
 import layerscope as ls
 from layerscope.depth_rules import DEPTH_RULES, rule_layer
+from layerscope.select.picks import AGGREGATED
 
 CRITERIA = (
     "dataset_entropy", "effective_rank", "participation_ratio", "stable_rank", "isoscore", "uniformity",
     "anisotropy", "outlier_variance_top1", "intrinsic_dimension_twonn", "hubness",
 )  # fmt: skip
-
-
-TOGETHER = ["participation_ratio", "uniformity", "isoscore"]
-AGGREGATE = f"rank aggregate of {', '.join(TOGETHER)}"
+AGGREGATE = f"rank aggregate of {', '.join(AGGREGATED)}"
 
 
 def metrics_of(cache: ls.LayerCache, pooling: str) -> pd.DataFrame:
@@ -79,7 +77,7 @@ def picks(cache: ls.LayerCache, pooling: str, texts: Sequence[str]) -> dict[str,
         for direction, word in (("higher", "highest"), ("lower", "lowest")):
             chosen = ls.LayerSelector(criterion, direction).fit(frame)
             picked[f"{word} {criterion}"] = chosen.layer_
-    picked[AGGREGATE] = ls.RankAggregateSelector(TOGETHER).fit(frame).layer_
+    picked[AGGREGATE] = ls.RankAggregateSelector(AGGREGATED).fit(frame).layer_
     entropy = frame[frame["metric"] == "dataset_entropy"].set_index("layer_name")["value"]
     line = np.polyval(np.polyfit(np.arange(len(entropy)), entropy, 1), np.arange(len(entropy)))
     picked["highest dataset_entropy above its trend over depth"] = str((entropy - line).idxmax())

@@ -378,7 +378,7 @@ def test_the_decisive_criterion_comes_first_and_the_others_as_in_the_frame():
     assert picks["criterion"].tolist()[:3] == ["participation_ratio", "uniformity", "alignment"]
 
 
-def ranked_frame(n=90, **more):
+def ranked_frame(**more):
     """A frame that has what the rank aggregate adds up; ranks of block.1 are 2, 1, 1, of block.2 1, 2, 3."""
     values = {"dime": [3.0, 2, 1], "participation_ratio": [1.0, 2, 3], "uniformity": [-1.0, -3, -2],
               "isoscore": [0.2, 0.3, 0.1]}  # fmt: skip

@@ -16,8 +16,6 @@ from layerscope.files import explained, make_folder
 from layerscope.models import quiet_transformers
 from layerscope.quieting import quiet_loggers
 
-_TALKATIVE = ("sentence_transformers", "bitsandbytes")
-
 
 def free_folder(path: Any) -> Path:
     """The folder to write, which must be new or empty.
@@ -61,6 +59,6 @@ def scratch_folder(target: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep the libraries' progress bars and advice off the terminal."""
-    with quiet_transformers(), quiet_loggers(*_TALKATIVE), warnings.catch_warnings():
+    with quiet_transformers(), quiet_loggers("sentence_transformers"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

@@ -18,6 +18,18 @@ from layerscope.resampling import LEVEL
 from layerscope.select.selector import Direction, LayerSelector, fewest_texts
 
 
+class _MeanRankSelector(LayerSelector):
+    """Takes the interval of the lead from the quantiles of its resamples.
+
+    A layer that ranks first everywhere cannot do better in a resample, only those behind it worse: reflected
+    around the value, as for a metric, such leads would seem to vanish.
+    """
+
+    def _lead_interval(self, difference: float, leads: NDArray[np.float64]) -> tuple[float, float]:
+        low, high = np.quantile(leads, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return float(low), float(high)
+
+
 class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
     """Pick the layer with the best mean rank over several criteria.
 
@@ -90,8 +102,7 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
         )
         if len(drawn) == len(names) and len({len(draws) for draws in drawn}) == 1:
             rows["draws"] = list(np.mean(drawn, axis=0).T)
-        self.selector_ = LayerSelector(str(rows["metric"].iloc[0]), "lower").fit(rows)
-        _judge_lead(self.selector_)
+        self.selector_ = _MeanRankSelector(str(rows["metric"].iloc[0]), "lower").fit(rows)
         for name, value in vars(self.selector_).items():
             if name.endswith("_"):
                 setattr(self, name, value)
@@ -110,18 +121,3 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
         """The pick as one row of a picks frame."""
         check_is_fitted(self, "selector_")
         return self.selector_.as_record()
-
-
-def _judge_lead(selector: LayerSelector) -> None:
-    """Take the interval of the lead from the quantiles of its resamples.
-
-    A layer that ranks first everywhere cannot do better in a resample, only those behind it worse: reflected
-    around the value, as for a metric, such leads would seem to vanish.
-    """
-    draws = draws_by_layer(selector.ranking_)
-    difference, known, _ = selector.difference_
-    if draws is None or np.isnan(known):
-        return
-    low, high = np.nanquantile(draws[:, 0] - draws[:, 1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    selector.difference_ = (difference, float(low), float(high))
-    selector.clear_ = bool((low > 0 or high < 0) and selector.support_ > 0.5)

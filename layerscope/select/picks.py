@@ -75,7 +75,8 @@ def _criteria(
     for criterion in criteria:
         for selector, place in _selectors(group, criterion, directions.get(criterion)):
             try:
-                records.append(selector.fit(group).as_record() | place)
+                within = group[group["pooling"] == place["pooling"]]
+                records.append(selector.fit(within).as_record() | place)
             except (FrameError, UsageError) as error:
                 if criterion in named and isinstance(error, UsageError):
                     raise

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -235,7 +236,10 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             self.most_picked_ = str(self.ranking_["layer_name"].iloc[int(shares.argmax())])
             self.most_picked_support_ = float(shares.max())
         difference = self.value_ - float(self.ranking_["value"].iloc[1])
-        self.difference_ = (difference, *interval(difference, draws[:, 0] - draws[:, 1]))
+        self.difference_ = (difference, *self._lead_interval(difference, draws[:, 0] - draws[:, 1]))
+
+    def _lead_interval(self, difference: float, leads: NDArray[np.float64]) -> tuple[float, float]:
+        return interval(difference, leads)
 
     @property
     def _has_too_few_texts(self) -> bool:
