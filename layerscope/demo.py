@@ -21,7 +21,7 @@ from layerscope.evaluate.sts import evaluate_sts
 from layerscope.extraction import Listener, extract
 from layerscope.frames import write_frame
 from layerscope.packaged import minilm, news, rated_news
-from layerscope.report import write_cache_report, write_figures
+from layerscope.report import Files, write_cache_report, write_figures
 from layerscope.select import pick_layers, with_costs
 
 Advance = Callable[[int, int], None]
@@ -91,6 +91,7 @@ def run_demo(output: Path, progress: Progress) -> DemoResult:
         metrics=metrics,
         scores=scores,
         picks=picks,
+        files=Files(output / "metrics.parquet", output / "scores.parquet", output / "picks.parquet"),
         commands=[f"layerscope demo -o {output}"],
     )
     return DemoResult(metrics, scores, picks, cache.layers, [*paths, report], report)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from layerscope.errors import CacheError, FrameError
+from layerscope.plots import plot_metric
 from layerscope.report import write_report
+from layerscope.report.corpus import count_rows
+from layerscope.report.inline_svg import Inliner
+from layerscope.report.readings import read_layers
 from tests.plot_frames import DESCRIPTIONS, LABELS, decoder, encoder, pick, rows_frame
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -50,6 +54,10 @@ class Page(HTMLParser):
     @property
     def text(self):
         return " ".join(" ".join(self.words).split())
+
+    @property
+    def drawings(self):
+        return [attrs for attrs in self.attributes("svg") if attrs["class"] == "drawing"]
 
     def attributes(self, tag):
         return [attrs for name, attrs in self.tags if name == tag]
@@ -111,7 +119,7 @@ def test_nothing_is_fetched(small_html, small):
     assert "https://" not in small_html
     assert "//" not in re.sub(r'data:[^"]*', "", "".join(re.findall(r'(?:src|href)="[^"]*"', small_html)))
     assert "@import" not in small_html
-    assert "url(" not in small_html
+    assert set(re.findall(r"url\(.", small_html)) == {"url(#"}
     assert {attrs["href"] for attrs in small.attributes("link")} == {"data:,"}
 
 
@@ -237,17 +245,102 @@ def test_metrics_alone_make_a_report(tmp_path):
     assert "Scores" not in page.text
 
 
-def test_figures_are_inlined_with_a_text_for_those_who_cannot_see_them(small, deep):
+def test_figures_stand_in_the_page_with_a_text_for_those_who_cannot_see_them(small, deep):
     for page, count in ((small, 1 + 6 + 1 + 6), (deep, 1 + 6 + 1 + 5)):
-        images = page.attributes("img")
-        assert len(images) == count
-        for image in images:
-            kind, _, data = image["src"].partition(";base64,")
-            assert kind == "data:image/svg+xml"
-            assert b"<svg" in base64.b64decode(data)
-            assert len(image["alt"]) > 20
+        assert len(page.drawings) == count
+        for drawing in page.drawings:
+            assert drawing["role"] == "img"
+            assert len(drawing["aria-label"]) > 20
     assert "Not drawn" in deep.text  # anisotropy against scores: it has no values
     assert "no layer has both a value of 'anisotropy' and a score" in deep.text
+
+
+def test_whatever_a_figure_refers_to_is_in_the_page(small_html):
+    found = set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', small_html))
+    names = {name for pair in found for name in pair if name}
+    assert len(names) > 50
+    assert names <= set(re.findall(r' id="([^"]*)"', small_html))
+
+
+def test_figures_take_no_style_to_the_page(small_html):
+    assert small_html.count("<style") == 1
+    assert "<metadata" not in small_html
+
+
+def readings_of(html, figure):
+    """The texts to point at in the first figure whose description begins like that."""
+    drawing = html[html.index(f'aria-label="{figure}') :]
+    return re.findall(r"<title>(.*?)</title>", drawing[: drawing.index("</svg>")], re.DOTALL)
+
+
+def test_every_layer_of_a_curve_tells_the_values_of_the_frame(small_html):
+    metrics = encoder()[0]
+    rows = metrics[metrics["metric"] == "dataset_entropy"]
+    texts = readings_of(small_html, "Dataset entropy (nats) by layer")
+    assert [text.splitlines()[0] for text in texts] == ["embed", *(f"block.{k}" for k in range(1, 7))]
+    for text in texts:
+        layer, *lines = text.splitlines()
+        assert len(lines) == 2
+        for line in lines:
+            pooling, value, low, high = re.fullmatch(
+                r"(\w+): (\S+), 95% interval (\S+) to (\S+)", line
+            ).groups()
+            row = rows[(rows["layer_name"] == layer) & (rows["pooling"] == pooling)].iloc[0]
+            assert [float(value), float(low), float(high)] == pytest.approx(
+                row[["value", "ci_low", "ci_high"]].tolist(), rel=1e-4
+            )
+
+
+def test_a_layer_without_a_value_has_a_place_and_tells_why(small_html):
+    assert '="nan"' not in small_html
+    assert readings_of(small_html, "DiME (nats) by layer")[0] == (
+        "embed\nmean: no value: constant\nlast: no value: constant"
+    )
+
+
+def test_scores_and_points_tell_their_values(small_html):
+    scores = encoder()[1]
+    best = scores[(scores["layer_name"] == "block.2") & (scores["pooling"] == "mean")].iloc[0]
+    text = readings_of(small_html, "Score on STS-B")[2].splitlines()[1]
+    assert text.startswith(f"mean: {best['score']:.5f}, 95% interval")
+    point = readings_of(small_html, "DiME (nats) against the score")[0].splitlines()
+    assert point[0] == "block.1 (mean)"
+    assert re.fullmatch(r"DiME: −?\d+\.\d+", point[1])
+    assert re.fullmatch(r"score: 0\.\d{5}", point[2])
+
+
+def test_marked_values_lie_on_the_line_that_is_drawn():
+    metrics = encoder()[0]
+    rows = metrics[(metrics["metric"] == "uniformity") & (metrics["pooling"] == "mean")]
+    ax = plot_metric(rows, "uniformity", labels=LABELS)
+    svg = ElementTree.fromstring(Inliner().inline(ax.figure, "uniformity", read_layers(rows, "value"), ax))
+    line = next(part for part in svg.iter("g") if part.get("id", "").startswith("f1-line.0.0:"))
+    drawn = re.findall(r"[ML] (\S+) (\S+)", line.find("path").get("d"))
+    dots = [
+        (part.find("circle").get("cx"), part.find("circle").get("cy"))
+        for part in svg.iter("g")
+        if part.get("class") == "reading"
+    ]
+    np.testing.assert_allclose(np.array(dots, dtype=float), np.array(drawn, dtype=float), atol=0.6)
+
+
+def test_two_figures_share_letters_and_nothing_else():
+    inliner = Inliner()
+    one, two = (inliner.inline(plot_metric(encoder()[0], "dime").figure, "dime") for _ in range(2))
+    ids = [set(re.findall(r' id="([^"]*)"', svg)) for svg in (one, two)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r"#(DejaVuSans[^\"]*)", one + two)) <= set(
+        re.findall(r' id="([^"]*)"', inliner.shared())
+    )
+
+
+def test_names_that_xml_cannot_hold_are_drawn_all_the_same(tmp_path):
+    metrics, scores, picks = slim(encoder())
+    name = "a\x1b[31m--><b>x</b>"
+    html = write(tmp_path, (metrics, scores.assign(task=name), picks))
+    assert "<b>x" not in html
+    assert len(Page(html).drawings) == 1 + 2 + 1 + 2
 
 
 def test_every_table_has_a_caption_and_scoped_heads(small):
@@ -273,11 +366,38 @@ def test_missing_values_are_a_dash_with_a_reason(small, small_html):
 
 def test_data_report_counts_what_is_wrong(small):
     assert small.row("texts")[1] == "8"
-    assert small.row("tokens")[1:] == ["601", "0 to 512 in a text"]
+    assert small.row("tokens")[1:3] == ["601", "0 to 512 in a text"]
     assert small.row("cut at the maximum length")[1] == "1"
     assert small.row("empty")[1] == "1"
     assert small.row("duplicates of an earlier text")[1] == "2"
-    assert small.row("not finite (NaN or infinite) somewhere")[1:] == ["1", "in 2 layers: block.13, block.14"]
+    assert small.row("not finite (NaN or infinite) somewhere")[1:3] == [
+        "1", "in 2 layers: block.13, block.14",
+    ]  # fmt: skip
+
+
+def test_data_report_says_which_rows_are_wrong(small):
+    assert small.row("cut at the maximum length")[3].split()[0] == "2"
+    assert "4 (= 0), 5 (= 0)" in small.row("duplicates of an earlier text")[3]
+    assert "6 (block.13, block.14)" in small.row("not finite (NaN or infinite) somewhere")[3]
+
+
+def test_a_long_list_of_rows_is_cut_short_with_a_way_to_the_rest():
+    rows = pd.DataFrame({"row": range(100, 150), "truncated": [True] * 45 + [False] * 5})
+    cut = next(count for count in count_rows(rows) if count.query == "truncated")
+    assert (cut.count, cut.rows[0], len(cut.rows), cut.more) == ("45", "100", 20, 25)
+    assert len(rows.query(cut.query)) == 45
+
+
+def test_every_query_of_the_data_report_finds_the_rows_it_counts():
+    rows = rows_frame().assign(undefined=["", "mean", "", "mean,last", "", "", "", ""])
+    for count in count_rows(rows):
+        if count.query:
+            assert len(rows.query(count.query)) == int(count.count) > 0
+            assert len(count.rows) == int(count.count)
+
+
+def test_rows_without_flags_are_counted_only():
+    assert [count.name for count in count_rows(pd.DataFrame({"row": [0, 1]}))] == ["texts"]
 
 
 def test_recipes_descriptions_provenance_and_commands_are_there(small):
@@ -308,7 +428,7 @@ def test_everything_from_users_is_escaped(tmp_path):
 
 def test_title_is_escaped_and_used(tmp_path):
     page = Page(write(tmp_path, slim(encoder()), title="Mine & <yours>"))
-    assert page.text.startswith("Mine & <yours> Mine & <yours>")
+    assert re.match(r"Mine & <yours> Skip to the \w+ Mine & <yours> ", page.text)
 
 
 def test_report_is_the_same_every_time(tmp_path):
@@ -340,7 +460,7 @@ def test_two_models_have_tables_and_cards_of_their_own(tmp_path):
 def test_several_tasks_have_a_figure_each(tmp_path):
     metrics, scores, picks = slim(encoder())
     page = Page(write(tmp_path, (metrics, pd.concat([scores, scores.assign(task="SICK-R")]), picks)))
-    assert len([image for image in page.attributes("img") if image["alt"].startswith("Score on")]) == 2
+    assert len([one for one in page.drawings if one["aria-label"].startswith("Score on")]) == 2
     assert "Only the first of 2 tasks is drawn" in page.text
 
 

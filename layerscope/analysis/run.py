@@ -69,7 +69,8 @@ def analyze(
 
     Returns:
         A frame with the columns ``METRIC_COLUMNS``, one row per layer, pooling and metric. ``value``
-        is NaN with a ``reason`` where a metric is undefined.
+        is NaN with a ``reason`` where a metric is undefined. ``frame.attrs["analyze"]`` holds these
+        options, and so does a parquet file of it.
 
     Raises:
         UsageError: a metric or pooling that is not known, or an option that makes no sense.
@@ -106,7 +107,25 @@ def analyze(
         raise UsageError(
             "nothing to compute: the cache holds no token metrics; extract again, or choose others"
         )
-    return _in_order(as_frame(records, METRIC_COLUMNS), [spec.name for spec in specs], cache.layers)
+    frame = _in_order(as_frame(records, METRIC_COLUMNS), [spec.name for spec in specs], cache.layers)
+    frame.attrs["analyze"] = {
+        "metrics": _names_of(metrics),
+        "pooling": pooling if pooling is None or isinstance(pooling, str) else list(pooling),
+        "draws": draws,
+        "seed": seed,
+        "duplicates": duplicates,
+        "nonfinite": nonfinite,
+        "recipe": recipe,
+    }
+    return frame
+
+
+def _names_of(metrics: str | MetricSpec | Sequence[str | MetricSpec] | None) -> list[str] | None:
+    """What was asked for, as it can be asked for again."""
+    if metrics is None:
+        return None
+    given = [metrics] if isinstance(metrics, str | MetricSpec) else metrics
+    return [metric.name if isinstance(metric, MetricSpec) else metric for metric in given]
 
 
 def _run_tasks(

@@ -475,7 +475,7 @@ def report(
 ) -> None:
     """``layerscope report``."""
     from layerscope.cache import LayerCache
-    from layerscope.report import report_file, write_cache_report
+    from layerscope.report import Files, report_file, write_cache_report
 
     report_file(output)
     cache = LayerCache(cache_path)
@@ -484,7 +484,8 @@ def report(
     source = scores or (default if default.is_file() else None)
     scored = read_frame(source, "scores") if source else None
     picks = _picks(frame, criteria, direction, scored, others=True)
-    console.wrote([write_cache_report(output, cache, metrics=frame, scores=scored, picks=picks)])
+    files = Files(metrics, source, criteria=criteria or (), direction=direction)
+    console.wrote([write_cache_report(output, cache, metrics=frame, scores=scored, picks=picks, files=files)])
     console.next_step(f"open {output} in a browser")
 
 

@@ -102,6 +102,22 @@ def plot_metrics_against_score(
     return figure_of(panels[0])
 
 
+def joined_points(
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame,
+    metric: str,
+    *,
+    score: str | None = None,
+    variant: str | None = None,
+) -> pd.DataFrame:
+    """The rows that :func:`plot_metric_against_score` draws: those of the metric, with ``score`` beside them.
+
+    Raises:
+        FrameError: no rows of this metric or score.
+    """
+    return _joined(rows_of(metrics, metric), _score_rows(scores, score, variant))
+
+
 def _score_rows(scores: pd.DataFrame, score: str | None, variant: str | None) -> pd.DataFrame:
     """The rows of one score and one variant of it."""
     rows = rows_of(scores, score_name(scores, score), "scores")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from layerscope.report.words import MISSING, is_missing, number, values_of, with
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ExportCommand = Callable[[Mapping[str, Any]], str]
+"""Gives the shell command that exports a pick, or an empty string where there is none."""
 
 _POOLINGS = {
     "mean": "average over all tokens",
@@ -50,6 +53,7 @@ class Card:
     sentences: list[str]
     choices: list[Choice]
     has_scores: bool
+    command: str = ""
 
 
 def make_cards(
@@ -57,6 +61,7 @@ def make_cards(
     labels: Mapping[str, str] | None,
     n_draws: int | None,
     score_name: str = "",
+    export_command: ExportCommand | None = None,
 ) -> list[Card]:
     """One card per pooling (and model and corpus), with token-level criteria on the card of their mean."""
     if picks is None or picks.empty:
@@ -69,7 +74,7 @@ def make_cards(
             {str(name): value for name, value in pick.items()}
         )
     return [
-        _card(pooling, " · ".join(place), records, labels, n_draws, score_name)
+        _card(pooling, " · ".join(place), records, labels, n_draws, score_name, export_command)
         for (pooling, *place), records in cards.items()
     ]
 
@@ -81,6 +86,7 @@ def _card(
     labels: Mapping[str, str] | None,
     n_draws: int | None,
     score_name: str,
+    export_command: ExportCommand | None,
 ) -> Card:
     picked = [pick for pick in records if pick.get("kind", "criterion") == "criterion"]
     rules = {str(pick["criterion"]): pick for pick in reversed(records) if pick.get("kind") == "baseline"}
@@ -97,6 +103,7 @@ def _card(
         sentences=_sentences(first, picked, rules, labels, n_draws, score_name),
         choices=choices + _best(records),
         has_scores=has_scores,
+        command=export_command(first) if export_command and first else "",
     )
 
 

@@ -1,17 +1,23 @@
-"""The report's figures, inlined as SVG images."""
+"""The report's figures, drawn into the page."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from layerscope.errors import FrameError
-from layerscope.plots import figure_svg, plot_heatmap, plot_metric, plot_metric_against_score, plot_scores
+from layerscope.plots import plot_heatmap, plot_metric, plot_metric_against_score, plot_scores
 from layerscope.plots.curves import figure_of
+from layerscope.plots.scatter import joined_points
+from layerscope.plots.scores import score_name
+from layerscope.plots.series import rows_of
 from layerscope.plots.style import label_of
-from layerscope.report.words import values_of
+from layerscope.report.inline_svg import Inliner
+from layerscope.report.readings import Reading, read_layers, read_points
+from layerscope.report.words import values_of, without_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,9 +28,9 @@ _PHONE = 4.0  # inches; a wider figure is scrolled on a phone, not shrunk
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure as a data URI, or ``problem``, the reason why it could not be drawn."""
+    """One figure as an ``svg`` element, or ``problem``, the reason why it could not be drawn."""
 
-    uri: str
+    svg: Markup
     alt: str
     caption: str
     width: int
@@ -43,6 +49,7 @@ class Section:
     heading: str
     lead: str
     drawings: list[Drawing]
+    has_readings: bool = True
 
 
 def draw_all(
@@ -51,25 +58,34 @@ def draw_all(
     picks: pd.DataFrame | None,
     labels: Mapping[str, str] | None,
     descriptions: Mapping[str, str],
+    page: Inliner,
 ) -> list[Section]:
     """The sections of figures, those that answer the question first."""
     sections = []
     if scores is not None:
-        sections.append(_score_section(scores, picks, labels))
-    sections.append(_curve_section(metrics, picks, labels, descriptions))
-    sections.append(_heat_section(metrics, labels))
+        sections.append(_score_section(scores, picks, labels, page))
+    sections.append(_curve_section(metrics, picks, labels, descriptions, page))
+    sections.append(_heat_section(metrics, labels, page))
     if scores is not None:
-        sections.append(_scatter_section(metrics, scores, labels))
+        sections.append(_scatter_section(metrics, scores, labels, page))
     return sections
 
 
-def _drawing(draw: Callable[[], Axes], alt: str, caption: str = "") -> Drawing:
+def _drawing(
+    page: Inliner,
+    draw: Callable[[], Axes],
+    alt: str,
+    read: Callable[[], Sequence[Reading]] | None = None,
+    caption: str = "",
+) -> Drawing:
     try:
-        figure = figure_of(draw())
+        ax = draw()
+        figure = figure_of(ax)
+        readings = () if read is None else read()
     except FrameError as error:
-        return Drawing("", alt, caption, 0, str(error))
-    data = base64.b64encode(figure_svg(figure).encode()).decode("ascii")
-    return Drawing(f"data:image/svg+xml;base64,{data}", alt, caption, round(figure.get_figwidth() * 96))
+        return Drawing(Markup(), alt, caption, 0, str(error))
+    svg = page.inline(figure, alt, readings, None if read is None else ax)
+    return Drawing(svg, alt, caption, round(figure.get_figwidth() * 96))
 
 
 def _tasks(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -84,12 +100,14 @@ def _tasks(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _score_section(
-    scores: pd.DataFrame, picks: pd.DataFrame | None, labels: Mapping[str, str] | None
+    scores: pd.DataFrame, picks: pd.DataFrame | None, labels: Mapping[str, str] | None, page: Inliner
 ) -> Section:
     drawings = [
         _drawing(
+            page,
             lambda group=group: plot_scores(group, picks, labels=labels),  # type: ignore[misc]
             f"Score on {task} by layer, one line per pooling, with picked layers and baselines marked.",
+            lambda group=group: read_layers(rows_of(group, score_name(group, None), "scores"), "score"),  # type: ignore[misc]
         )
         for task, group in _tasks(scores)
     ]
@@ -105,11 +123,14 @@ def _curve_section(
     picks: pd.DataFrame | None,
     labels: Mapping[str, str] | None,
     descriptions: Mapping[str, str],
+    page: Inliner,
 ) -> Section:
     drawings = [
         _drawing(
+            page,
             lambda name=name: plot_metric(metrics, name, picks=picks, labels=labels),  # type: ignore[misc]
             f"{label_of(name, labels)} by layer, one line per pooling.",
+            lambda name=name: read_layers(rows_of(metrics, name), "value"),  # type: ignore[misc]
             descriptions.get(name, ""),
         )
         for name in values_of(metrics, "metric")
@@ -118,23 +139,30 @@ def _curve_section(
     return Section("Metrics by layer", lead, drawings)
 
 
-def _heat_section(metrics: pd.DataFrame, labels: Mapping[str, str] | None) -> Section:
+def _heat_section(metrics: pd.DataFrame, labels: Mapping[str, str] | None, page: Inliner) -> Section:
     drawing = _drawing(
+        page,
         lambda: plot_heatmap(metrics, labels=labels),
         "All metrics by layer as a heat map, each row scaled over its layers; the values are in the table.",
     )
-    return Section("All metrics at a glance", "Colours compare layers within a row, never rows.", [drawing])
+    return Section(
+        "All metrics at a glance", "Colours compare layers within a row, never rows.", [drawing], False
+    )
 
 
 def _scatter_section(
-    metrics: pd.DataFrame, scores: pd.DataFrame, labels: Mapping[str, str] | None
+    metrics: pd.DataFrame, scores: pd.DataFrame, labels: Mapping[str, str] | None, page: Inliner
 ) -> Section:
     tasks = list(_tasks(scores))
     task, group = tasks[0]
     drawings = [
         _drawing(
+            page,
             lambda name=name: plot_metric_against_score(metrics, group, name, labels=labels),  # type: ignore[misc]
             f"{label_of(name, labels)} against the score on {task}, one labelled point per layer.",
+            lambda name=name: read_points(  # type: ignore[misc]
+                joined_points(metrics, group, name), lambda key: without_unit(label_of(key, labels))
+            ),
         )
         for name in values_of(metrics, "metric")
     ]

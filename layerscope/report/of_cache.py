@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerscope.cache import LayerCache
@@ -20,8 +19,9 @@ from layerscope.plots import (
     save_figure,
 )
 from layerscope.plots.curves import figure_of
+from layerscope.report.commands import Commands, Files
 from layerscope.report.page import write_report
-from layerscope.report.words import values_of
+from layerscope.report.words import count_draws, plain, values_of
 
 LABELS = {spec.name: spec.label for spec in METRICS}
 READS = {spec.name: spec.reads for spec in METRICS}
@@ -34,6 +34,7 @@ def write_cache_report(
     metrics: pd.DataFrame,
     scores: pd.DataFrame | None = None,
     picks: pd.DataFrame | None = None,
+    files: Files | None = None,
     commands: Sequence[str] = (),
 ) -> Path:
     """Write the HTML report of the corpus in ``cache``.
@@ -44,7 +45,9 @@ def write_cache_report(
         metrics: metrics frame.
         scores: scores frame, which may be of another corpus under the same model.
         picks: picks frame.
-        commands: shell commands that make the report again.
+        files: where these frames are and how the layers were picked, for the commands that the page shows.
+        commands: shell commands that make the report again; where not given, a line for each stage, from
+            what the cache and ``files`` say.
 
     Returns:
         ``path``.
@@ -55,6 +58,7 @@ def write_cache_report(
     _check_source(cache, metrics, "metrics", {"model": cache.model, "corpus": cache.corpus})
     if scores is not None:
         _check_source(cache, scores, "scores", {"model": cache.model})
+    lines = Commands(cache, metrics, picks, files or Files(), Path(path))
     return write_report(
         path,
         metrics=metrics,
@@ -62,7 +66,9 @@ def write_cache_report(
         picks=picks,
         rows=cache.rows,
         provenance=_provenance(cache, metrics),
-        commands=commands,
+        commands=commands or lines.again(),
+        command_note="" if commands else lines.note(),
+        export_command=lines.export,
         labels=LABELS,
         descriptions=READS,
     )
@@ -95,14 +101,28 @@ def _provenance(cache: LayerCache, metrics: pd.DataFrame) -> dict[str, Any]:
         "special tokens": identity["special_tokens"]
         + (", first token dropped" if identity["drop_first_token"] else "")
         + _wrapping(*identity.get("prompt", ("", "keep", False))),
+        "layers": ", ".join(manifest["layers"]),
+        "poolings": ", ".join(manifest["poolings"]),
+        "views": plain(identity["views"]) if identity.get("views") else "none",
         "weights": identity["dtype"],
+        "tokenizer": identity["tokenizer"],
         "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
         "extracted": manifest["created"],
-        "n_draws": _n_draws(metrics),
+        "intervals of metrics": _intervals(metrics),
+        "n_draws": count_draws(metrics),
     }
     if manifest["sinks"] is not None:
         facts["sinks"] = manifest["sinks"]
     return facts
+
+
+def _intervals(metrics: pd.DataFrame) -> str:
+    """Where the intervals of the metrics come from."""
+    draws, options = count_draws(metrics), metrics.attrs.get("analyze")
+    if not draws:
+        return "none: no subsamples were drawn"
+    seed = f", seed {options['seed']}" if isinstance(options, dict) and "seed" in options else ""
+    return f"95%, from {draws:,} subsamples, each half of the texts, drawn without replacement{seed}"
 
 
 def _wrapping(prompt: str, prompt_tokens: str, chat: bool) -> str:
@@ -113,13 +133,6 @@ def _wrapping(prompt: str, prompt_tokens: str, chat: bool) -> str:
     """
     before = f", after the prompt {prompt!r} (tokens {'kept' if prompt_tokens == 'keep' else 'dropped'})"
     return (before if prompt else "") + (", in the chat template" if chat else "")
-
-
-def _n_draws(metrics: pd.DataFrame) -> int:
-    """How many resamples the intervals come from; 0 where there are none."""
-    if "draws" not in metrics:
-        return 0
-    return max((len(draws) for draws in metrics["draws"].dropna() if np.size(draws)), default=0)
 
 
 def write_figures(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,13 +14,15 @@ from layerscope.files import make_folder, write_text
 from layerscope.plots.scores import score_label, score_name
 from layerscope.plots.series import check_columns
 from layerscope.report.corpus import count_rows
-from layerscope.report.decision import make_cards, sink_note, sink_places
+from layerscope.report.decision import ExportCommand, make_cards, sink_note, sink_places
 from layerscope.report.drawings import draw_all
+from layerscope.report.inline_svg import Inliner
 from layerscope.report.tables import list_recipes, metric_tables, score_tables
 from layerscope.report.words import plain, values_of, without_unit
 
 if TYPE_CHECKING:
     import pandas as pd
+    from markupsafe import Markup
 
 _START = 256  # bytes, enough to tell a page
 _LABELS = {"n_draws": "subsamples", "sinks": "sink tokens"}
@@ -33,6 +37,8 @@ def write_report(
     rows: pd.DataFrame | None = None,
     provenance: Mapping[str, Any] | None = None,
     commands: Sequence[str] = (),
+    command_note: str = "",
+    export_command: ExportCommand | None = None,
     labels: Mapping[str, str] | None = None,
     descriptions: Mapping[str, str] | None = None,
     title: str | None = None,
@@ -50,6 +56,8 @@ def write_report(
         provenance: what was run, label to value. ``n_draws`` (subsamples behind ``support``) and
             ``sinks`` (the sink report) are also used in sentences.
         commands: shell commands that make this report again.
+        command_note: what they leave open.
+        export_command: the shell command that exports a pick (a row of ``picks``), or an empty string.
         labels: axis label of each metric.
         descriptions: how to read each metric, in one sentence.
         title: heading of the page.
@@ -66,19 +74,25 @@ def write_report(
     check_columns(metrics, ("layer", "layer_name", "depth", "pooling", "metric", "value"), "metrics")
     facts = dict(provenance or {})
     scored = None if scores is None or scores.empty else scores
+    inliner, script = Inliner(), _asset("report.js")
     page = _template().render(
+        style=_asset("report.css"),
+        script=script,
+        policy=_policy(script),
         title=title or _title(metrics, picks),
         corpora=", ".join(values_of(metrics, "corpus")),
-        cards=make_cards(picks, labels, facts.get("n_draws"), _score_phrase(scored, labels)),
+        cards=make_cards(picks, labels, facts.get("n_draws"), _score_phrase(scored, labels), export_command),
         tasks=", ".join(values_of(scored, "task")) if scored is not None else "",
         sinks=sink_note(metrics, facts.get("sinks")),
-        sections=draw_all(metrics, scored, picks, labels, descriptions or {}),
+        sections=draw_all(metrics, scored, picks, labels, descriptions or {}, inliner),
+        glyphs=inliner.shared(),
         metric_tables=metric_tables(metrics, labels),
         score_tables=[] if scored is None else score_tables(scored, labels),
         counts=[] if rows is None else count_rows(rows),
-        recipes=list_recipes(metrics, labels, descriptions or {}),
+        recipes=list_recipes(metrics, scored, labels, descriptions or {}),
         provenance=[(_LABELS.get(name, name), _fact(name, value)) for name, value in facts.items()],
         commands=list(commands),
+        notes=command_note,
     )
     make_folder(target.parent)
     write_text(target, page)
@@ -121,10 +135,24 @@ def report_file(path: str | Path) -> Path:
     return target
 
 
+def _asset(name: str) -> Markup:
+    """A file of ours, as it stands in the page."""
+    from markupsafe import Markup
+
+    return Markup(resources.files("layerscope").joinpath("templates", name).read_text(encoding="utf-8"))
+
+
+def _policy(script: str) -> str:
+    """A content security policy under which nothing is loaded or sent, and no script but ``script`` runs."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
-    source = resources.files("layerscope").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
+    source = _asset("report.html.j2")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

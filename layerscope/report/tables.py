@@ -16,6 +16,7 @@ from layerscope.report.words import MISSING, is_missing, number, values_of
 if TYPE_CHECKING:
     import pandas as pd
 
+_SCORE_READS = "How well the layer does on labelled data: the higher, the better."
 _Record = Mapping[Any, Any]
 
 
@@ -48,6 +49,7 @@ class Recipe:
     label: str
     variants: list[str]
     reads: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -94,18 +96,43 @@ def score_tables(scores: pd.DataFrame, labels: Mapping[str, str] | None) -> list
 
 
 def list_recipes(
-    metrics: pd.DataFrame, labels: Mapping[str, str] | None, descriptions: Mapping[str, str]
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame | None,
+    labels: Mapping[str, str] | None,
+    descriptions: Mapping[str, str],
 ) -> list[Recipe]:
-    """Every metric with its recipes and the sentence that says how to read it."""
-    return [
-        Recipe(
-            name,
-            label_of(name, labels),
-            values_of(metrics[metrics["metric"] == name], "variant"),
-            descriptions.get(name, ""),
-        )
-        for name in values_of(metrics, "metric")
+    """Every metric, then every score, with its recipes, how to read it, and what it was computed from."""
+    found = [
+        _recipe(rows, name, label_of(name, labels), descriptions.get(name, ""))
+        for name, rows in _by_metric(metrics)
     ]
+    for name, rows in () if scores is None else _by_metric(scores):
+        found.append(_recipe(rows, name, score_label(name, labels), _SCORE_READS))
+    return found
+
+
+def _by_metric(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    return [(name, frame[frame["metric"] == name]) for name in values_of(frame, "metric")]
+
+
+def _recipe(rows: pd.DataFrame, name: str, label: str, reads: str) -> Recipe:
+    return Recipe(name, label, values_of(rows, "variant"), reads, _source(rows))
+
+
+def _source(rows: pd.DataFrame) -> str:
+    """Of which texts or tasks, from how many, of what width, and of which poolings."""
+    parts = [", ".join(values_of(rows, key)) for key in ("corpus", "task", "split", "subset")]
+    parts += [_range(rows, "n"), _range(rows, "d"), f"pooling {', '.join(values_of(rows, 'pooling'))}"]
+    return "; ".join(part for part in parts if part)
+
+
+def _range(rows: pd.DataFrame, column: str) -> str:
+    """The numbers of a column as one phrase: how many texts (``n``), how wide (``d``)."""
+    known = rows[column].dropna() if column in rows.columns else ()
+    if not len(known):
+        return ""
+    low, high = int(min(known)), int(max(known))
+    return f"{column} = {low:,}" if low == high else f"{column} = {low:,} to {high:,}"
 
 
 def _tables(frame: pd.DataFrame, layout: _Layout) -> list[Table]:

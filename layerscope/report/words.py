@@ -35,6 +35,13 @@ def number(value: Any) -> float:
     return float("nan") if is_missing(value) else float(value)
 
 
+def count_draws(frame: pd.DataFrame) -> int:
+    """How many resamples the intervals of a frame come from; 0 where there are none."""
+    if "draws" not in frame:
+        return 0
+    return max((len(draws) for draws in frame["draws"].dropna() if hasattr(draws, "__len__")), default=0)
+
+
 def plain(value: object) -> str:
     """A value of any kind on one line.
 
