@@ -403,6 +403,7 @@ def test_rows_without_flags_are_counted_only():
 def test_recipes_descriptions_provenance_and_commands_are_there(small):
     assert small.row("Dataset entropy (nats)dataset_entropy")[1:] == [
         DESCRIPTIONS["dataset_entropy"], "rows=center-unit;alpha=1",
+        "sts-b; n = 500; d = 576; pooling mean, last",
     ]  # fmt: skip
     assert small.row("model revision")[1] == "abc123"
     assert small.row("options")[1] == "seed: 0; cased: yes"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -55,7 +54,5 @@ def figure_svg(figure: Figure) -> str:
 
 
 def _save(figure: Figure, target: Path | IO[bytes], name: str) -> None:
-    with house_style(), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes: no reason to fail.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+    with house_style():
         figure.savefig(target, format=name, metadata=_UNDATED[name])
