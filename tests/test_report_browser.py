@@ -234,6 +234,23 @@ def test_a_curve_is_one_stop_of_the_tab_key_and_arrows_read_it(show, report):
     assert not page.evaluate("document.activeElement.closest('svg')?.ariaLabel ?? ''").startswith("Dataset")
 
 
+def test_a_readout_goes_with_its_layer(show, report):
+    page = show(report, reduced_motion="reduce")
+    readout = page.locator(".readout")
+    reading = curve(page).locator(".reading").nth(2)
+    reading.focus()
+    readout.wait_for()
+    mark, box = reading.locator("line").bounding_box(), readout.bounding_box()
+    page.mouse.wheel(0, 40)
+    page.wait_for_function(
+        "y => document.querySelector('.readout').getBoundingClientRect().y < y", arg=box["y"]
+    )
+    moved = [reading.locator("line").bounding_box()["y"] - mark["y"], readout.bounding_box()["y"] - box["y"]]
+    assert moved[0] == pytest.approx(moved[1], abs=1)
+    page.mouse.wheel(0, 4000)
+    readout.wait_for(state="hidden")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(show, report, scheme):
     page = show(report, color_scheme=scheme)
@@ -258,7 +275,7 @@ def test_dark_is_another_page_also_in_its_figures(show, report):
 
 
 def test_nothing_is_wider_than_a_phone(show, report):
-    page = show(report, viewport={"width": 360, "height": 740})
+    page = show(report, viewport={"width": 360, "height": 740}, reduced_motion="reduce")
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     wide = page.evaluate(
         "[...document.querySelectorAll('main > *, article > *, footer')]"
@@ -266,6 +283,7 @@ def test_nothing_is_wider_than_a_phone(show, report):
     )
     assert wide == []
     curve(page).locator(".reading").last.focus()
+    page.locator(".readout").wait_for()
     box = page.locator(".readout").bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 360

@@ -111,8 +111,8 @@ def analyze(
     frame.attrs["analyze"] = {
         "metrics": _names_of(metrics),
         "pooling": pooling if pooling is None or isinstance(pooling, str) else list(pooling),
-        "draws": draws,
-        "seed": seed,
+        "draws": int(draws),  # which may be numpy's, which parquet files cannot hold
+        "seed": int(seed),
         "duplicates": duplicates,
         "nonfinite": nonfinite,
         "recipe": recipe,

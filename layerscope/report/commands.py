@@ -24,6 +24,7 @@ EXTRACT_DEFAULTS: dict[str, Any] = {
     "blocks": None, "final_norm": None, "revision": None, "part": "encoder",
 }  # fmt: skip
 """What ``extract`` takes where an option is not given; ``made_of`` of a manifest has the same names."""
+_VIEW_DEFAULTS = {"views": 0, "view_kind": "augment", "seed": 0}
 _ANALYZE_DEFAULTS = {
     "pooling": None,
     "draws": 100,
@@ -109,8 +110,8 @@ class Commands:
         return " ".join(note for note in notes if note)
 
     def export(self, pick: Mapping[str, Any]) -> str:
-        """The line that writes ``pick`` as a model of its own; empty where it cannot be cut out."""
-        if self._made_of.get("options", {}).get("part", "encoder") != "encoder":
+        """The line that writes ``pick`` as a model of its own; empty where ``export`` could not repeat it."""
+        if not _can_be_exported(self._cache.manifest["identity"]):
             return ""
         layer, pooling = str(pick["layer_name"]), pooling_family(str(pick["pooling"]))
         chosen: list[str | Path] = (
@@ -149,14 +150,8 @@ class Commands:
             words += ["--pooling", ",".join(manifest["poolings"])]
         views = identity.get("views") or {}
         if views.get("kind", "column") != "column":
-            words += [
-                "--views",
-                str(views["count"]),
-                "--view-kind",
-                views["kind"],
-                "--seed",
-                str(views["seed"]),
-            ]
+            given = {"views": views["count"], "view_kind": views["kind"], "seed": views["seed"]}
+            words += _flags(given, _VIEW_DEFAULTS)
         if not identity.get("token_metrics"):
             words += ["--no-token-metrics"]
         return [*words, *(["--keep-tokens"] if identity.get("keep_tokens") else [])]
@@ -198,6 +193,17 @@ class Commands:
         return [*(word for name in names for word in ("--criterion", name)), *direction]
 
 
+def _can_be_exported(identity: Mapping[str, Any]) -> bool:
+    """Whether texts were put to the model in a way that a sentence-transformers folder can repeat.
+
+    >>> _can_be_exported({"prompt": ["query: ", "drop", False]})
+    False
+    """
+    prompt, prompt_tokens, chat = identity.get("prompt", ("", "keep", False))
+    is_plain = not chat and not (prompt and prompt_tokens == "drop")
+    return is_plain and identity.get("part", "encoder") == "encoder"
+
+
 def _line(*words: str | Path) -> str:
     return shlex.join(["layerscope", *map(str, words)])
 
@@ -207,7 +213,7 @@ def _flags(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]
 
     >>> _flags({"max_length": 128, "quoting": False, "text_columns": ["a", "b"], "split": None},
     ...        EXTRACT_DEFAULTS)
-    ['--max-length', '128', '--no-quoting', '--text-column', 'a', '--text-column', 'b']
+    ['--text-column', 'a', '--text-column', 'b', '--no-quoting', '--max-length', '128']
     """
     words: list[str] = []
     for name, default in defaults.items():

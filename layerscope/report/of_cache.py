@@ -122,7 +122,8 @@ def _intervals(metrics: pd.DataFrame) -> str:
     if not draws:
         return "none: no subsamples were drawn"
     seed = f", seed {options['seed']}" if isinstance(options, dict) and "seed" in options else ""
-    return f"95%, from {draws:,} subsamples, each half of the texts, drawn without replacement{seed}"
+    ways = "halves of the texts, drawn without replacement; for means over texts, a bootstrap"
+    return f"95%, from {draws:,} resamples{seed} ({ways})"
 
 
 def _wrapping(prompt: str, prompt_tokens: str, chat: bool) -> str:

@@ -35,20 +35,26 @@ function hide() {
   readout.hidden = true;
 }
 
-function show(reading) {
-  if (reading === shown) return;
-  hide();
-  shown = reading;
-  reading.classList.add("shown");
-  readout.textContent = reading.dataset.text;
-  readout.hidden = false;
-  const mark = reading.querySelector("line, circle").getBoundingClientRect();
+// Beside the mark of what is shown, within the window; hidden while that is scrolled out of it.
+function place() {
+  const mark = shown.querySelector("line, circle").getBoundingClientRect();
+  readout.hidden = mark.bottom < 0 || mark.top > innerHeight;
   const box = readout.getBoundingClientRect();
   const right = mark.right + 10;
   const left = right + box.width <= innerWidth - 8 ? right : mark.left - box.width - 10;
   const top = mark.top + mark.height / 2 - box.height / 2;
   readout.style.left = `${Math.max(8, Math.min(left, innerWidth - box.width - 8))}px`;
   readout.style.top = `${Math.max(8, Math.min(top, innerHeight - box.height - 8))}px`;
+}
+
+function show(reading) {
+  if (reading === shown) return;
+  hide();
+  shown = reading;
+  reading.classList.add("shown");
+  readout.textContent = reading.dataset.text;
+  readout.style.left = readout.style.top = "0"; // its own width, not what is left beside the last place
+  place();
 }
 
 for (const drawing of document.querySelectorAll("svg.drawing")) {
@@ -82,7 +88,7 @@ for (const drawing of document.querySelectorAll("svg.drawing")) {
 }
 document.addEventListener("keydown", event => { if (event.key === "Escape") hide(); });
 document.addEventListener("pointerdown", event => { if (!event.target.closest(".reading")) hide(); });
-addEventListener("scroll", () => { if (shown !== document.activeElement) hide(); }, { passive: true });
+addEventListener("scroll", () => { if (shown) place(); }, { passive: true, capture: true });
 
 // A command into the clipboard; where the browser refuses, it is selected, to be copied by hand.
 async function copy(code) {
