@@ -483,3 +483,12 @@ def test_failure_to_write_leaves_the_old_report(tmp_path):
     with pytest.raises(CacheError, match="a file stands where a folder is needed"):
         write_report(blocked / "report.html", metrics=encoder()[0])
     assert blocked.read_text() == "mine"
+
+
+def test_a_name_cannot_turn_the_page_around(tmp_path):
+    metrics, scores, picks = slim(encoder())
+    name = "model \u202ekcab\u2066"
+    frames = metrics.assign(model=name, corpus=name), scores.assign(model=name), picks.assign(model=name)
+    page = Page(write(tmp_path, frames, provenance={name: name}, commands=[name]))
+    assert "Which layer of model \ufffdkcab\ufffd to use" in page.text
+    assert not set("\u202e\u2066") & set(page.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _START = 256  # bytes, enough to tell a page
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # directional overrides, embeddings and isolates
 _LABELS = {"n_draws": "subsamples", "sinks": "sink tokens"}
 
 
@@ -135,6 +137,15 @@ def report_file(path: str | Path) -> Path:
     return target
 
 
+def _in_reading_order(text: str) -> str:
+    r"""``text`` with a mark for every sign that would turn the text after it around.
+
+    >>> _in_reading_order("model \u202ekcab") == "model \ufffdkcab"
+    True
+    """
+    return _TURNING.sub("\ufffd", text)
+
+
 def _asset(name: str) -> Markup:
     """A file of ours, as it stands in the page."""
     from markupsafe import Markup
@@ -154,7 +165,11 @@ def _template() -> Any:
 
     source = _asset("report.html.j2")
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: _in_reading_order(value) if type(value) is str else value,
     )
     return environment.from_string(source)
 
