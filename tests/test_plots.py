@@ -25,7 +25,7 @@ from layerscope.plots import (
     plot_scores,
     save_figure,
 )
-from layerscope.plots.style import role_of
+from tests.drawn import legend_texts, lines, marks, tick_texts, tight_box
 from tests.plot_frames import LABELS, baselines, decoder, encoder, pick
 
 
@@ -37,26 +37,6 @@ def small():
 @pytest.fixture(scope="module")
 def deep():
     return decoder()
-
-
-def lines(ax):
-    return [line for line in ax.lines if role_of(line).startswith("line")]
-
-
-def marks(ax, role):
-    return [artist for artist in ax.get_children() if role_of(artist) == role]
-
-
-def legend_texts(ax):
-    return [text.get_text() for legend in ax.figure.legends for text in legend.get_texts()]
-
-
-def tick_texts(ax):
-    return [tick.get_text() for tick in ax.get_xticklabels()]
-
-
-def tight_box(artist, figure):
-    return artist.get_window_extent(figure.canvas.get_renderer())
 
 
 def test_metric_has_one_line_per_pooling_and_labelled_axes(small):

@@ -10,6 +10,7 @@ from layerscope.plots.correlations import plot_correlations
 from layerscope.plots.curves import plot_metric, plot_metrics
 from layerscope.plots.heatmap import plot_heatmap
 from layerscope.plots.layer_weights import plot_layer_weights
+from layerscope.plots.model_curves import plot_models
 from layerscope.plots.saving import figure_svg, save_figure
 from layerscope.plots.scatter import plot_metric_against_score, plot_metrics_against_score
 from layerscope.plots.scores import plot_scores
@@ -23,6 +24,7 @@ __all__ = [
     "plot_metric_against_score",
     "plot_metrics",
     "plot_metrics_against_score",
+    "plot_models",
     "plot_scores",
     "save_figure",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_KEYS = ("pooling", "model", "corpus", "task", "split", "subset", "variant", "score_variant")
+_KEYS = ("pooling", "model", "revision", "corpus", "task", "split", "subset", "variant", "score_variant")
 _MOST = 12
 
 
@@ -77,19 +77,27 @@ def names_of(frame: pd.DataFrame, column: str = "metric") -> list[str]:
     return [str(name) for name in frame[column].dropna().unique()]
 
 
+def of_pooling(rows: pd.DataFrame, pooling: str) -> pd.DataFrame:
+    """The rows of one pooling; of a token metric, those of the tokens that this pooling averages.
+
+    Raises:
+        FrameError: there are none; the message names the poolings there are.
+    """
+    known = names_of(rows, "pooling")
+    chosen = [pooling] if pooling in known else [name for name in known if pooling_family(name) == pooling]
+    if not chosen:
+        metric = rows["metric"].iloc[0]
+        raise FrameError(f"no rows of '{metric}' have the pooling '{pooling}': {nearest(pooling, known)}")
+    return rows[rows["pooling"].isin(chosen)]
+
+
 def split_series(rows: pd.DataFrame) -> list[Series]:
     """One series per pooling, and per model, corpus, task and recipe where there are several.
 
     Raises:
         FrameError: more lines than a figure can show, or two values for one layer of a line.
     """
-    keys = [key for key in _KEYS if key in rows.columns]
-    groups = [group for _, group in rows.groupby(keys, sort=False, dropna=False)]
-    if len(groups) > _MOST:
-        raise FrameError(
-            f"{len(groups)} lines are too many for one figure (at most {_MOST}): "
-            f"select rows by {', '.join(keys)} first"
-        )
+    groups, keys = _groups(rows)
     slots = slots_of(str(group["pooling"].iloc[0]) for group in groups)
     seen: dict[str, int] = {}
     series = []
@@ -99,6 +107,52 @@ def split_series(rows: pd.DataFrame) -> list[Series]:
         label = ", ".join([pooling, *_distinctions(group, rows[rows["pooling"] == pooling], keys[1:])])
         series.append(Series(label, _in_layer_order(group, label), series_style(slots[pooling], nth)))
     return series
+
+
+def split_models(rows: pd.DataFrame) -> list[Series]:
+    """One series per model, and per pooling, corpus, task and recipe where the frame has several.
+
+    The lines of a model share its colour; every line has a marker and dashes of its own, so that the final
+    norms, which are points, are told apart too.
+
+    Raises:
+        FrameError: more lines than a figure can show, or two values for one layer of a line.
+    """
+    groups, keys = _groups(rows)
+    models = names_of(rows, "model")
+    others = [key for key in keys if key != "model"]
+    short = dict(zip(models, short_names(models), strict=True))
+    series = []
+    for nth, group in enumerate(sorted(groups, key=lambda group: models.index(str(group["model"].iloc[0])))):
+        model = str(group["model"].iloc[0])
+        label = ", ".join([short[model], *_distinctions(group, rows, others)])
+        colour = series_style(models.index(model), 0).colour
+        style = replace(series_style(nth, 0), colour=colour)
+        series.append(Series(label, _in_layer_order(group, label), style))
+    return series
+
+
+def short_names(models: Sequence[str]) -> list[str]:
+    """Models by the last part of their name, where that tells them apart.
+
+    >>> short_names(["org/small", "org/large"]), short_names(["a/base", "b/base"])
+    (['small', 'large'], ['a/base', 'b/base'])
+    """
+    last = [name.rstrip("/").rpartition("/")[2] for name in models]
+    return last if len(set(last)) == len(set(models)) else list(models)
+
+
+def _groups(rows: pd.DataFrame) -> tuple[list[pd.DataFrame], list[str]]:
+    """The rows of each line, and the columns that tell lines apart."""
+    keys = [key for key in _KEYS if key in rows.columns]
+    groups = [group for _, group in rows.groupby(keys, sort=False, dropna=False)]
+    if len(groups) > _MOST:
+        several = [key for key in keys if rows[key].nunique(dropna=False) > 1]
+        raise FrameError(
+            f"{len(groups)} lines are too many for one figure (at most {_MOST}): "
+            f"select rows by {', '.join(several)} first"
+        )
+    return groups, keys
 
 
 def _distinctions(group: pd.DataFrame, peers: pd.DataFrame, keys: list[str]) -> list[str]:

@@ -18,7 +18,8 @@ COLUMN_WIDTH = 3.4  # inches, one column of a two-column page
 PAGE_WIDTH = 7.1  # inches, both columns
 SMALL = 7  # points, the smallest text of any figure
 INK = "0.25"
-_MARKS = {"baseline": 1, "pick": 2, "letter.key": 3, "missing": 4}  # their order in a legend, after the lines
+# The order of marks in a legend, after the lines.
+_MARKS = {"baseline": 1, "pick": 2, "letter.key": 3, "embed": 4, "missing": 5}
 
 _RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same figure on every machine
