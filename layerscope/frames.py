@@ -39,6 +39,13 @@ LAYER_PAIR_COLUMNS = (
     "model", "corpus", "pooling", "layer_name", "other_layer_name", "metric", "variant", "value", "n",
     "reason",
 )  # fmt: skip
+SHARE_COLUMNS = (
+    "model", "corpus", "pooling", "variant", "layer", "layer_name", "depth", "criterion", "share", "picked",
+)  # fmt: skip
+PROJECTION_COLUMNS = (
+    "model", "corpus", "pooling", "method", "layer", "layer_name", "depth", "row", "x", "y", "label",
+    "explained", "reason",
+)  # fmt: skip
 MEAN_OF_TOKENS = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 """The pooling that averages the same tokens as a token set has."""
 RANK_AGGREGATE = "rank_aggregate"
@@ -46,11 +53,16 @@ RANK_AGGREGATE = "rank_aggregate"
 ALL_TASKS = "mean over tasks"
 """The task of a correlation that is averaged over all of them."""
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n", "vs_last", "vs_last_p"}
-_KEYS = ("model", "corpus", "task", "split", "subset", "layer_name", "pooling", "metric", "variant")
+_KEYS = (
+    "model", "revision", "step", "corpus", "task", "split", "subset", "layer_name", "other_layer_name",
+    "pooling", "metric", "variant", "statistic",
+)  # fmt: skip
 _REQUIRED = {
     "metrics": ("layer", "layer_name", "depth", "pooling", "metric", "value"),
     "scores": ("layer", "layer_name", "depth", "pooling", "metric", "score"),
     "picks": ("criterion", "layer_name", "pooling"),
+    "layer pairs": ("layer_name", "other_layer_name", "pooling", "metric", "value"),
+    "correlations": ("model", "metric", "variant", "statistic", "task", "p", "value"),
 }
 
 
@@ -151,7 +163,7 @@ def read_frame(path: str | Path, kind: str) -> pd.DataFrame:
 
     Args:
         path: the file.
-        kind: ``metrics``, ``scores`` or ``picks``.
+        kind: ``metrics``, ``scores``, ``picks``, ``layer pairs`` or ``correlations``.
 
     Raises:
         FrameError: no such file, not a table, or columns that are needed are missing.
@@ -183,12 +195,13 @@ def _check_values(frame: pd.DataFrame, source: Path) -> None:
         endless = frame.index[np.isinf(numbers.to_numpy(dtype=float, na_value=np.nan))]
         if len(endless):
             raise FrameError(f"{source}, row {endless[0] + 1}: the {column} is infinite")
-    for row, name in enumerate(frame["layer_name"], start=1):
-        if isinstance(name, str):
-            try:
-                as_layer_order([name])
-            except UsageError as error:
-                raise FrameError(f"{source}, row {row}: {error}") from error
+    for column in ("layer_name", "other_layer_name"):
+        for row, name in enumerate(frame.get(column, ()), start=1):
+            if isinstance(name, str):
+                try:
+                    as_layer_order([name])
+                except UsageError as error:
+                    raise FrameError(f"{source}, row {row}: {error}") from error
 
 
 def numbers_in(frame: pd.DataFrame, column: str, source: Path) -> pd.Series[float]:
@@ -210,7 +223,7 @@ def _check_keys(frame: pd.DataFrame, source: Path, kind: str) -> None:
     """Every row says what its number is of, and no two say the same; else the row is named."""
     if kind == "picks":
         return
-    for column in _REQUIRED[kind][:-1]:
+    for column in (name for name in _REQUIRED[kind][:-1] if name not in ("variant", "p")):
         missing = frame.index[frame[column].isna()]
         if len(missing):
             raise FrameError(f"{source}, row {missing[0] + 1}: the {column} is missing")
@@ -257,6 +270,8 @@ _HOW = {
     "metrics": "make one with 'layerscope analyze CACHE'",
     "scores": "make one with 'layerscope evaluate sts CACHE'",
     "picks": "make one with 'layerscope select METRICS.parquet'",
+    "layer pairs": "make one with 'layerscope analyze CACHE --cka'",
+    "correlations": "make one with 'layerscope compare METRICS SCORES'",
 }
 
 

@@ -48,13 +48,16 @@ def test_intervals_are_bands(models):
 
 def test_a_pooling_that_all_lines_share_stands_above_them_once(models):
     ax = plot_models(models, METRIC, pooling="mean")
-    assert ax.get_title("left") == "pooling: mean; texts: sts-b"
+    assert ax.get_title("left") == "texts: sts-b; pooling: mean"
     assert legend_texts(ax) == ["all-MiniLM-L6-v2", "decoder-1B", "open: embedding output"]
 
 
 def test_a_token_metric_is_found_by_the_mean_of_its_tokens(models):
     ax = plot_models(models, "curvature", pooling="mean-nosink")
-    assert ax.get_title("left") == "pooling: tokens-nosink; texts: sts-b"
+    assert (
+        ax.get_title("left").replace("\n", " ")
+        == "model: meta/decoder-1B; texts: sts-b; pooling: tokens-nosink"
+    )
     assert [line.get_label() for line in lines(ax)] == ["decoder-1B"]
 
 

@@ -489,6 +489,18 @@ def report(
     console.next_step(f"open {output} in a browser")
 
 
+def plot(sources: list[Path], output: Path, kind: str, **options: Any) -> None:
+    """``layerscope plot``."""
+    from layerscope.cli.figures import FORMATS, FigureOptions, draw_figure
+    from layerscope.plots import save_figure
+
+    suffix = output.suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise UsageError(f"{output} ends in '{output.suffix}': a figure is a .png, .svg or .pdf file")
+    figure = draw_figure(sources, kind, FigureOptions(**options))
+    console.wrote(save_figure(figure, output.with_suffix(""), (suffix,)))
+
+
 def doctor(model: str, corpus: str | None, limit: int, *, as_json: bool, **options: Any) -> None:
     """``layerscope doctor``."""
     import json

@@ -1101,6 +1101,94 @@ def report(
     commands.report(cache, metrics, scores, criterion, direction, output)
 
 
+@app.command(short_help="Draw a figure of frames, or of a cache.")
+def plot(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Frames (.parquet or .csv) of one or several models; for embeddings a cache folder.",
+            metavar="FRAME...",
+            show_default=False,
+        ),
+    ],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="Of metrics frames: curves, heatmap, models, training or stability; of others: scores, cka "
+            "or correlations; of a cache: embeddings.",
+            metavar="WORD",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The figure to write: .png, .svg or .pdf.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metric or score to draw, may be repeated; all by default.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="Only what is of these texts; of scores, of this task.", metavar="NAME", show_default=False
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="Only this pooling, with the token metrics of the same tokens.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the cache's rows that colours embeddings; label by default, where there.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Layers of embeddings, comma-separated, or all; six by default.",
+            metavar="LIST",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Projection of embeddings: pca by default, or umap.", metavar="WORD", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Draw a figure of frames, or of a cache, as PNG, SVG or PDF."""
+    commands.plot(
+        sources,
+        output,
+        kind,
+        metrics=metric,
+        corpus=corpus,
+        pooling=pooling,
+        label=label,
+        layers=layers,
+        method=method,
+    )
+
+
 @app.command(short_help="Say what is in a cache.")
 def info(cache: CacheArgument) -> None:
     """Say what is in a cache, and how to open it without layerscope."""

@@ -8,23 +8,33 @@ from __future__ import annotations
 
 from layerscope.plots.correlations import plot_correlations
 from layerscope.plots.curves import plot_metric, plot_metrics
+from layerscope.plots.embeddings import plot_embeddings
 from layerscope.plots.heatmap import plot_heatmap
+from layerscope.plots.layer_pairs import plot_layer_pairs, plot_layer_pairs_grid
 from layerscope.plots.layer_weights import plot_layer_weights
-from layerscope.plots.model_curves import plot_models
+from layerscope.plots.model_curves import plot_models, plot_models_grid
 from layerscope.plots.saving import figure_svg, save_figure
 from layerscope.plots.scatter import plot_metric_against_score, plot_metrics_against_score
 from layerscope.plots.scores import plot_scores
+from layerscope.plots.stability import plot_selection_stability
+from layerscope.plots.training_curves import plot_training
 
 __all__ = [
     "figure_svg",
     "plot_correlations",
+    "plot_embeddings",
     "plot_heatmap",
+    "plot_layer_pairs",
+    "plot_layer_pairs_grid",
     "plot_layer_weights",
     "plot_metric",
     "plot_metric_against_score",
     "plot_metrics",
     "plot_metrics_against_score",
     "plot_models",
+    "plot_models_grid",
     "plot_scores",
+    "plot_selection_stability",
+    "plot_training",
     "save_figure",
 ]

@@ -169,17 +169,17 @@ def _draw_line(
         return
     ax.plot(
         x, y, color=style.colour, linestyle=style.line, marker=style.marker, label=label,
-        markerfacecolor=style.face, markevery=_marked(y, first),
+        markerfacecolor=style.face, markevery=marked_points(y, first),
         gid=tag(ax, style.role),
     )  # fmt: skip
 
 
-def _marked(y: NDArray[np.float64], first: int) -> list[int]:
+def marked_points(y: NDArray[np.float64], first: int) -> list[int]:
     """Which points get a marker: all of a few; of many, every some, and those without neighbours.
 
     Lines start at different points, so that one that hides another does not hide its markers.
 
-    >>> _marked(np.array([1.0] * 20 + [np.nan, 1.0, np.nan]), first=1)
+    >>> marked_points(np.array([1.0] * 20 + [np.nan, 1.0, np.nan]), first=1)
     [1, 6, 11, 16, 21]
     """
     step = tick_step(len(y)) if len(y) > 14 else 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layerscope.plots.cells import cell_starts, draw_cells, print_cells
 from layerscope.plots.curves import figure_of
 from layerscope.plots.digits import significant
 from layerscope.plots.layer_axis import LAYER_LABEL, block_label, tick_step
@@ -19,7 +20,6 @@ from layerscope.plots.style import (
     house_style,
     label_of,
     new_figure,
-    tag,
     wrapped,
 )
 
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
     from numpy.typing import NDArray
 
-_GAP = 0.35  # cells between the last block and the final norm
 _NORM = -1  # column key of the final norm; the others are counts of blocks
-_CELL_TEXT = 23.0  # points that a printed value needs across
 _NAME_WIDTH = 30  # characters of a metric's label before it is broken
 _CHARACTER = 4.1  # points, the width of a character of the smallest text
 _SCALE_LABEL = "each row scaled over its layers:\n0 = its lowest value, 1 = its highest"
@@ -83,7 +81,7 @@ def plot_heatmap(
     table = _tabulate(frame, labels)
     with house_style():
         panel = ax if ax is not None else _new_axes(table)
-        mesh = _draw_cells(panel, table)
+        mesh = draw_cells(panel, _scaled(table.values), _starts(table))
         _name_cells(panel, table)
         _draw_scale(panel, mesh, bool(np.isnan(table.values).any()))
         _print_values(panel, table)
@@ -141,45 +139,20 @@ def _new_axes(table: _Table) -> Axes:
     return new_figure(width, row * len(table.labels) + 1.1).add_subplot()
 
 
-def _left_edges(table: _Table) -> NDArray[np.float64]:
-    edges = np.arange(len(table.columns), dtype=float)
-    return edges + _GAP * np.array([key == _NORM and len(edges) > 1 for key in table.columns])
-
-
-def _draw_cells(ax: Axes, table: _Table) -> QuadMesh:
-    from matplotlib.patches import Rectangle
-
-    scaled, left = _scaled(table.values), _left_edges(table)
-    edges, cells = np.append(left, left[-1] + 1), scaled
-    if edges[-2] > len(left) - 1:  # the gap before the norm is a column without colour
-        edges = np.insert(edges, -2, edges[-2] - _GAP)
-        cells = np.insert(scaled, -1, np.nan, axis=1)
-    ax.grid(False)
-    mesh = ax.pcolormesh(
-        edges, np.arange(len(scaled) + 1), np.ma.masked_invalid(cells), cmap="cividis", vmin=0, vmax=1,
-        edgecolor="white", linewidth=0.6,
-    )  # fmt: skip
-    for row, column in np.argwhere(np.isnan(scaled)):
-        ax.add_patch(
-            Rectangle((left[column], row), 1, 1, facecolor="white", edgecolor="0.6", hatch="/////",
-                      linewidth=0.4, gid=tag(ax, "missing"))
-        )  # fmt: skip
-    ax.set_ylim(len(scaled), 0)
-    ax.spines[:].set_visible(False)
-    return mesh
+def _starts(table: _Table) -> NDArray[np.float64]:
+    return cell_starts(len(table.columns), apart=table.columns[-1] == _NORM)
 
 
 def _name_cells(ax: Axes, table: _Table) -> None:
     step = tick_step(max(table.columns))
     every = len(table.columns) <= 10
     shown = [place for place, key in enumerate(table.columns) if key == _NORM or every or key % step == 0]
-    centres = _left_edges(table) + 0.5
+    centres = _starts(table) + 0.5
     names = [
         "norm" if table.columns[place] == _NORM else block_label(table.columns[place]) for place in shown
     ]
     ax.set_xticks(centres[shown], names)
     ax.set_yticks(np.arange(len(table.labels)) + 0.5, table.labels)
-    ax.tick_params(length=0)
     ax.set_xlabel(LAYER_LABEL)
     _name_groups(ax, table)
 
@@ -206,17 +179,11 @@ def _draw_scale(ax: Axes, mesh: QuadMesh, some_missing: bool) -> None:
 
 
 def _print_values(ax: Axes, table: _Table) -> None:
-    """Print the values into the cells, if those are wide enough once the layout is settled."""
-    figure = figure_of(ax)
-    figure.draw_without_rendering()
-    if ax.get_window_extent().width * 72 / figure.dpi / len(table.columns) < _CELL_TEXT:
-        return
-    scaled, centres = _scaled(table.values), _left_edges(table) + 0.5
-    for row, column in np.argwhere(~np.isnan(scaled)):
-        ax.text(
-            centres[column], row + 0.52, _cell_text(table.values[row, column]), ha="center", va="center",
-            fontsize=SMALL, color="white" if scaled[row, column] < 0.55 else "black", gid=tag(ax, "cell"),
-        )  # fmt: skip
+    """Print the values themselves into the scaled cells."""
+    scaled = _scaled(table.values)
+    print_cells(
+        ax, scaled, _starts(table), lambda row, column: _cell_text(table.values[row, column]), scaled < 0.55
+    )
 
 
 def _cell_text(value: float) -> str:

@@ -16,6 +16,7 @@ _DEPTH_LABEL = "depth (share of blocks run)"
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _CROWDED = 0.085  # share of the axis below which two tick labels touch at column width
 _CROWDED_NARROW = 0.14  # the same in a panel of a grid
+MANY = 10  # cells of a heat map above which not all layers are named
 _FEW_BLOCKS = 12  # of a model whose layers a narrow panel can name
 
 
@@ -101,3 +102,22 @@ def tick_step(n_blocks: int, most: int = 8) -> int:
 def block_label(k: int) -> str:
     """The tick label of the layer at which ``k`` blocks have run."""
     return "embed" if k == 0 else str(k)
+
+
+def layer_ticks(layers: list[str]) -> tuple[list[int], list[str]]:
+    """Which layers are named, and how.
+
+    >>> layer_ticks(["embed", "block.1", "normed.1", "norm"])
+    ([0, 1, 2, 3], ['embed', '1', 'n1', 'norm'])
+    """
+    step = tick_step(len(layers) - 1) if len(layers) > MANY else 1
+    free = len(layers) - 0.6 * step if layers[-1] == "norm" else len(layers)  # of the name of the norm
+    shown = [
+        place for place, name in enumerate(layers) if name == "norm" or (place % step == 0 and place < free)
+    ]
+    return shown, [_short(layers[place]) for place in shown]
+
+
+def _short(layer_name: str) -> str:
+    site, _, k = layer_name.partition(".")
+    return {"block": k, "normed": f"n{k}"}.get(site, layer_name)

@@ -10,7 +10,7 @@ import numpy as np
 
 from layerscope.errors import FrameError, nearest
 from layerscope.layers import as_layer_order
-from layerscope.plots.style import SeriesStyle, pooling_family, series_style, slots_of
+from layerscope.plots.style import LOOKS, SeriesStyle, pooling_family, series_style, slots_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,11 +72,6 @@ def rows_of(frame: pd.DataFrame, metric: str, what: str = "metrics") -> pd.DataF
     return rows
 
 
-def names_of(frame: pd.DataFrame, column: str = "metric") -> list[str]:
-    """The distinct values of a column, in order of appearance."""
-    return [str(name) for name in frame[column].dropna().unique()]
-
-
 def of_pooling(rows: pd.DataFrame, pooling: str) -> pd.DataFrame:
     """The rows of one pooling; of a token metric, those of the tokens that this pooling averages.
 
@@ -89,6 +84,11 @@ def of_pooling(rows: pd.DataFrame, pooling: str) -> pd.DataFrame:
         metric = rows["metric"].iloc[0]
         raise FrameError(f"no rows of '{metric}' have the pooling '{pooling}': {nearest(pooling, known)}")
     return rows[rows["pooling"].isin(chosen)]
+
+
+def names_of(frame: pd.DataFrame, column: str = "metric") -> list[str]:
+    """The distinct values of a column, in order of appearance."""
+    return [str(name) for name in frame[column].dropna().unique()]
 
 
 def split_series(rows: pd.DataFrame) -> list[Series]:
@@ -112,22 +112,25 @@ def split_series(rows: pd.DataFrame) -> list[Series]:
 def split_models(rows: pd.DataFrame) -> list[Series]:
     """One series per model, and per pooling, corpus, task and recipe where the frame has several.
 
-    The lines of a model share its colour; every line has a marker and dashes of its own, so that the final
-    norms, which are points, are told apart too.
+    A model (or revision of one) has one colour and marker, whatever its pooling; its lines differ in their
+    dashes. More models than there are colours begin again with other dashes.
 
     Raises:
         FrameError: more lines than a figure can show, or two values for one layer of a line.
     """
     groups, keys = _groups(rows)
     models = names_of(rows, "model")
-    others = [key for key in keys if key != "model"]
     short = dict(zip(models, short_names(models), strict=True))
+    looks: dict[tuple[str, ...], int] = {}
+    seen: dict[int, int] = {}
     series = []
-    for nth, group in enumerate(sorted(groups, key=lambda group: models.index(str(group["model"].iloc[0])))):
-        model = str(group["model"].iloc[0])
-        label = ", ".join([short[model], *_distinctions(group, rows, others)])
-        colour = series_style(models.index(model), 0).colour
-        style = replace(series_style(nth, 0), colour=colour)
+    for group in sorted(groups, key=lambda group: models.index(str(group["model"].iloc[0]))):
+        who = tuple(str(group[key].iloc[0]) for key in ("model", "revision") if key in keys)
+        slot = looks.setdefault(who, len(looks)) % LOOKS
+        nth = seen[slot] = seen.get(slot, -1) + 1
+        others = _distinctions(group, rows, [key for key in keys if key != "model"])
+        label = ", ".join([short[who[0]], *others])
+        style = replace(series_style(slot, nth), hollow=False)
         series.append(Series(label, _in_layer_order(group, label), style))
     return series
 
@@ -181,6 +184,16 @@ def _in_layer_order(group: pd.DataFrame, label: str) -> pd.DataFrame:
             f"two values for layer {twice} of '{label}': select one model, corpus, task and recipe first"
         )
     return group.set_index("layer_name", drop=False).loc[as_layer_order(group["layer_name"])]
+
+
+def in_common(rows: pd.DataFrame) -> str:
+    """What all rows are of: their model, texts, pooling, task, each where there is but one."""
+    words = {"model": "model", "corpus": "texts", "pooling": "pooling", "task": "task"}
+    parts = []
+    for key, word in words.items():
+        if key in rows.columns and rows[key].nunique(dropna=False) == 1 and rows[key].notna().all():
+            parts.append(f"{word}: {rows[key].iloc[0]}")
+    return "; ".join(parts)
 
 
 def floats(rows: pd.DataFrame, column: str) -> NDArray[np.float64]:

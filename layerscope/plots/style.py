@@ -30,7 +30,7 @@ _RC: dict[Any, Any] = {
     "ytick.labelsize": SMALL,
     "legend.fontsize": SMALL,
     "legend.frameon": False,
-    "legend.handlelength": 2.6,  # long enough to tell the line styles apart
+    "legend.handlelength": 3.4,  # long enough to tell the line styles apart
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "0.5",
@@ -57,6 +57,7 @@ _RC: dict[Any, Any] = {
 
 # Okabe and Ito's colours without yellow, which is too pale for a line.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LOOKS = len(_COLOURS)  # series that differ in colour and marker
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)), (0, (7, 2)))
 _SLOTS = {"mean": 0, "mean-nosink": 1, "last": 2, "first": 3, "cls": 3, "max": 4, "weighted-mean": 5}
@@ -204,5 +205,5 @@ def _legend_entries(panels: list[Axes]) -> tuple[list[str], list[Any]]:
 
 def _legend_columns(names: list[str], width: float) -> int:
     """How many entries fit beside each other in ``width`` inches."""
-    entry = max(len(name) for name in names) * 0.058 + 0.6
+    entry = max(len(name) for name in names) * 0.058 + 0.7
     return max(1, min(len(names), int(width / entry)))

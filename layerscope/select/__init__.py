@@ -5,6 +5,7 @@ from layerscope.select.corrections import CORRECTIONS, Correction, correction_hi
 from layerscope.select.costs import with_costs
 from layerscope.select.picks import pick_layers
 from layerscope.select.selector import LayerSelector
+from layerscope.select.stability import pick_shares
 
 __all__ = [
     "CORRECTIONS",
@@ -14,5 +15,6 @@ __all__ = [
     "correction_hint",
     "fit_correction",
     "pick_layers",
+    "pick_shares",
     "with_costs",
 ]

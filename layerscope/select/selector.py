@@ -49,6 +49,8 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             value; NaN where there are none, or fewer than ``FEWEST_TEXTS`` texts.
         most_picked_: name of the layer that is best in most resamples, with its share of them in
             ``most_picked_support_``; ``None`` where there is no support.
+        shares_: (l,) share of those resamples in which each layer of ``ranking_`` is best; ``None`` where
+            there is no support.
         difference_: the pick's value less the runner-up's, with its 95 % interval (value, low, high).
         clear_: whether that interval excludes zero and most resamples agree; false without resamples.
         direction_: the direction used.
@@ -224,6 +226,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         missing = float("nan")
         self.support_, self.most_picked_, self.most_picked_support_ = missing, None, missing
         self.difference_ = (missing, missing, missing)
+        self.shares_: NDArray[np.float64] | None = None
         draws = draws_by_layer(self.ranking_)
         if self.n_layers_ == 1 or draws is None or self._has_too_few_texts:
             return
@@ -231,7 +234,9 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
         ranked = np.where(np.isnan(draws), -np.inf, sign * draws)
         decided = ~np.isnan(draws).all(axis=1)
         if decided.any():
-            shares = np.bincount(np.argmax(ranked[decided], axis=1), minlength=self.n_layers_) / decided.sum()
+            best = np.argmax(ranked[decided], axis=1)
+            shares = np.bincount(best, minlength=self.n_layers_) / decided.sum()
+            self.shares_ = shares
             self.support_ = float(shares[0])
             self.most_picked_ = str(self.ranking_["layer_name"].iloc[int(shares.argmax())])
             self.most_picked_support_ = float(shares.max())
