@@ -2,8 +2,8 @@
 
     python docs/make_figures.py [--work FOLDER]
 
-Writes docs/figures/<kind>.svg. Needs the extra ``demo``; no network. Takes a few minutes on two cores. What is
-in FOLDER is taken up where it was left.
+Writes docs/figures/<kind>.svg. Needs the extra ``demo``; no network. Takes a few minutes on two cores. What
+is in FOLDER is taken up where it was left.
 """
 
 import argparse

@@ -53,6 +53,7 @@ def test_the_models_page_has_every_family_and_shows_no_failure():
         "CONTRIBUTING.md",
         "docs/architecture.md",
         "docs/evaluation.md",
+        "docs/figures.md",
         "docs/metrics.md",
         "docs/models.md",
         "docs/published.md",
@@ -82,6 +83,15 @@ def test_every_command_and_option_in_the_readme_exists():
         options = {option for parameter in command.params for option in parameter.opts}
         for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", rest.split("#")[0]):
             assert option in options, (name, option)
+
+
+def test_the_figures_page_has_every_kind():
+    from layerscope.cli.figures import KINDS
+
+    page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == list(KINDS)
+    shown = {name for name in KINDS if f"(figures/{name}.svg)" in page}
+    assert shown == {*KINDS} - {"curves"}  # which docs/metrics.md shows
 
 
 def test_public_names_are_no_modules_even_after_all_were_imported():

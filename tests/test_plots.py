@@ -440,9 +440,15 @@ def test_importing_plots_imports_no_matplotlib():
 
 def test_plotting_never_imports_pyplot():
     code = (
-        "import sys; from tests.plot_frames import encoder; from layerscope.plots import *;"
+        "import sys, pandas; from tests.plot_frames import encoder; from layerscope.plots import *;"
         "m, s, p = encoder();"
         "plot_metrics(m, p); plot_scores(s, p); plot_heatmap(m); plot_metrics_against_score(m, s);"
+        "plot_models(m, 'dime'); plot_models_grid(m); plot_heatmap(m);"
+        "plot_training(pandas.concat([m.assign(step=k) for k in (1, 2)]), ['dime'], pooling='mean');"
+        "pairs = m.query('metric == \\'dime\\' and pooling == \\'mean\\'').assign(other_layer_name='embed');"
+        "plot_layer_pairs(pairs);"
+        "plot_embeddings(pairs.assign(row=0, x=0.0, y=0.0, label='a', explained=0.5));"
+        "plot_selection_stability(pairs.assign(criterion='dime', share=0.5, picked=False));"
         "print('matplotlib.pyplot' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -187,12 +187,18 @@ def _in_layer_order(group: pd.DataFrame, label: str) -> pd.DataFrame:
 
 
 def in_common(rows: pd.DataFrame) -> str:
-    """What all rows are of: their model, texts, pooling, task, each where there is but one."""
+    """What all rows are of: their model, texts, pooling, task, each where there is but one.
+
+    Poolings of vectors and of token metrics that go together count as one.
+    """
     words = {"model": "model", "corpus": "texts", "pooling": "pooling", "task": "task"}
     parts = []
     for key, word in words.items():
-        if key in rows.columns and rows[key].nunique(dropna=False) == 1 and rows[key].notna().all():
-            parts.append(f"{word}: {rows[key].iloc[0]}")
+        values = list(rows[key].unique()) if key in rows.columns and rows[key].notna().all() else []
+        if key == "pooling" and len(values) > 1:
+            values = list({pooling_family(str(value)) for value in values})
+        if len(values) == 1:
+            parts.append(f"{word}: {values[0]}")
     return "; ".join(parts)
 
 

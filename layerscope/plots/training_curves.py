@@ -13,7 +13,7 @@ from layerscope.layers import as_layer_order
 from layerscope.plots.curves import figure_of, marked_points, new_grid, say_if_empty
 from layerscope.plots.layer_axis import LayerAxis
 from layerscope.plots.series import check_columns, floats, in_common, names_of, of_pooling, rows_of
-from layerscope.plots.style import INK, SMALL, add_legend, house_style, label_of, pooling_family, tag, wrapped
+from layerscope.plots.style import INK, SMALL, add_legend, house_style, label_of, tag, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _COLOURS = "viridis_r"  # early steps pale, late ones dark, in grey too
 _PALEST = 0.06  # share of the scale that is left out: too pale for a line
 _DECADES = 100.0  # from this ratio of the last to the first step on, colours go by the logarithm
-_CHARACTER = 0.021  # share of the scale of a small figure that a character of a step's number takes
+_BAR, _BAR_ROOM = 0.09, 0.5  # inches, height of the scale, and of the scale with its numbers
+_CHARACTER = 4.5  # points, the width of a digit of the smallest text
 _MARKERS = {"first": "o", "last": "s"}
 _NEEDED = ("step", "layer", "layer_name", "depth", "pooling", "metric", "value")
 
@@ -69,10 +70,7 @@ def plot_training(
         for panel, name in zip(panels, names, strict=True):
             _draw_steps(panel, parts[name], axis, steps, colours)
             panel.set_ylabel(wrapped(label_of(name, labels), 22))
-        shown = pd.concat(
-            [rows.assign(pooling=rows["pooling"].map(pooling_family)) for rows in parts.values()]
-        )
-        figure.suptitle(in_common(shown), x=0.01, ha="left", fontsize=SMALL, color=INK)
+        figure.suptitle(in_common(pd.concat(parts.values())), x=0.01, ha="left", fontsize=SMALL, color=INK)
         _draw_bar(figure, panels, colours, steps)
         add_legend(figure, panels, own=True)
     return figure
@@ -163,24 +161,31 @@ def _draw_step(
 
 
 def _draw_bar(figure: Figure, panels: list[Axes], colours: ScalarMappable, steps: list[float]) -> None:
+    """The scale of steps below the panels, for which the figure grows."""
     from matplotlib.colors import Normalize
 
-    bar = figure.colorbar(colours, ax=panels, location="bottom", aspect=60, fraction=0.03, pad=0.02)
+    width, height = (float(side) for side in figure.get_size_inches())
+    figure.set_size_inches(width, height + _BAR_ROOM)
+    bar = figure.colorbar(
+        colours, ax=panels, location="bottom", fraction=_BAR / height, aspect=0.6 * width / _BAR, pad=0.02
+    )
     is_even = type(_scale(steps)) is Normalize
     bar.set_label("training step" + ("" if is_even else ", logarithmic"), fontsize=SMALL)
-    ticks = _bar_ticks(steps, _scale(steps))
-    bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
-    bar.ax.minorticks_off()
+    bar.minorticks_off()
     bar.ax.grid(False)
+    figure.draw_without_rendering()  # settles the layout, and with it how long the scale is
+    length = float(bar.ax.get_window_extent().width) * 72 / figure.dpi
+    ticks = _bar_ticks(steps, _scale(steps), length)
+    bar.set_ticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
 
 
-def _bar_ticks(steps: list[float], scale: Normalize) -> list[float]:
-    """Steps that have room for their number, the first and the last among them."""
-    places = [float(scale(step)) for step in steps]
+def _bar_ticks(steps: list[float], scale: Normalize, length: float) -> list[float]:
+    """Steps with room for their number on a scale of ``length`` points, the first and last among them."""
+    places = [length * float(scale(step)) for step in steps]
+    widths = [_CHARACTER * (len(f"{step:,.0f}") + 1) for step in steps]
 
     def is_free(one: int, other: int) -> bool:
-        characters = (len(f"{steps[one]:,.0f}") + len(f"{steps[other]:,.0f}")) / 2
-        return places[other] - places[one] > _CHARACTER * (characters + 1)
+        return places[other] - places[one] > (widths[one] + widths[other]) / 2
 
     last = len(steps) - 1
     shown = [0]
