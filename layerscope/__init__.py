@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from layerscope.errors import LayerscopeError
     from layerscope.evaluate.mteb.run import evaluate_mteb
     from layerscope.evaluate.sts import evaluate_sts
+    from layerscope.experiments import analyze_checkpoints, perturb
     from layerscope.exporting import export
     from layerscope.extraction import extract, repair
     from layerscope.frames import read_frame, write_frame
@@ -41,6 +42,7 @@ _HOMES = {
     "MetricSpec": "layerscope.metrics",
     "RankAggregateSelector": "layerscope.select",
     "analyze": "layerscope.analysis",
+    "analyze_checkpoints": "layerscope.experiments",
     "compare_layers": "layerscope.analysis",
     "doctor": "layerscope.checkup",
     "evaluate_mteb": "layerscope.evaluate.mteb.run",
@@ -49,6 +51,7 @@ _HOMES = {
     "extract": "layerscope.extraction",
     "fit_correction": "layerscope.select",
     "load_pooling": "layerscope.learn",
+    "perturb": "layerscope.experiments",
     "pick_layers": "layerscope.select",
     "read_corpus": "layerscope.corpus",
     "read_frame": "layerscope.frames",
@@ -70,6 +73,7 @@ __all__ = [
     "MetricSpec",
     "RankAggregateSelector",
     "analyze",
+    "analyze_checkpoints",
     "compare_layers",
     "doctor",
     "evaluate_mteb",
@@ -78,6 +82,7 @@ __all__ = [
     "extract",
     "fit_correction",
     "load_pooling",
+    "perturb",
     "pick_layers",
     "read_corpus",
     "read_frame",

@@ -2,7 +2,8 @@
 
 Nothing of the model is changed for good: hooks are removed, training flags are put back, and no
 attribute is set. ``embed`` is what the first block receives, ``block.k`` what the k-th call of a
-block returns, ``norm`` what the final norm returns for the last block.
+block returns, ``norm`` what the final norm returns for the last block, ``attn.k`` and ``mlp.k`` what the
+attention and the MLP of the k-th block add to the residual stream.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.errors import LayerscopeError, ModelError, UsageError, count_of, first_line
-from layerscope.layers import Layer, parse_layers
+from layerscope.layers import RESIDUAL, Layer, parse_layers
+from layerscope.sublayers import FLAGS, Recording
 
 Visit = Callable[[Layer, Tensor], None]
 
@@ -57,18 +60,33 @@ class Backbone:
             models of transformers do; on the device where it shall run.
         blocks: module path of the block list, where finding it by structure fails.
         final_norm: module path of the final norm, or ``"none"``, where finding it fails.
+        attention: module path, within a block, of what returns ``attn.k``, where finding it fails.
+        mlp: the same of ``mlp.k``.
 
     Raises:
         ModelError: the block list cannot be found. The message lists the candidates.
         UsageError: a path that was given does not exist.
     """
 
-    def __init__(self, model: nn.Module, *, blocks: str | None = None, final_norm: str | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        blocks: str | None = None,
+        final_norm: str | None = None,
+        attention: str | None = None,
+        mlp: str | None = None,
+    ) -> None:
         self.model = model
         self.structure = _find_structure(model, blocks, final_norm)
         self._blocks = _blocks_at(model, self.structure.blocks_path)
         path = self.structure.norm_path
         self._norm = None if path is None else model.get_submodule(path)
+        self._named = {site: given for site, given in (("attn", attention), ("mlp", mlp)) if given}
+        self._found: dict[nn.Module, dict[str, str]] = {}
+        self._paths: dict[str, dict[str, list[str]]] = {}
+        for site in self._named:
+            self.sublayers(site)
 
     @property
     def device(self) -> torch.device:
@@ -85,9 +103,52 @@ class Backbone:
         """Whether the weights are of a quantised type, which cannot be widened."""
         return bool(getattr(self.model, "is_quantized", False))
 
-    def layers(self, selection: str | Sequence[str | int]) -> list[Layer]:
-        """The layers that ``selection`` asks for; see ``layerscope.layers.parse_layers``."""
-        return parse_layers(selection, self.structure.n_blocks, self.structure.has_norm)
+    def layers(self, selection: str | Sequence[str | int], sites: Sequence[str] = RESIDUAL) -> list[Layer]:
+        """The layers that ``selection`` asks for; see ``layerscope.layers.parse_layers``.
+
+        Raises:
+            UsageError: the selection is empty or not understood.
+            ModelError: ``attn`` or ``mlp`` is asked for, and the blocks have no such part that can be told.
+        """
+        chosen = parse_layers(selection, self.structure.n_blocks, self.structure.has_norm, sites)
+        for site in dict.fromkeys(layer.site for layer in chosen if layer.site != "block"):
+            self.sublayers(site)
+        return chosen
+
+    def sublayers(self, site: str) -> dict[str, list[str]]:
+        """Which modules within the blocks return ``attn.k`` or ``mlp.k``.
+
+        Args:
+            site: ``attn`` or ``mlp``.
+
+        Returns:
+            By path within a block, the paths of the blocks where it is that; mostly the same for all.
+
+        Raises:
+            ModelError: they cannot be told, or the modules do not return one vector a token.
+            UsageError: a path that was given does not exist.
+        """
+        if site in self._paths:
+            return self._paths[site]
+        if site not in self._named and not self._found:
+            self._found = _find_sublayers(self.model, self._blocks)
+        found: dict[str, list[str]] = {}
+        names = {module: name for name, module in self.model.named_modules()}
+        for block in dict.fromkeys(self._blocks):
+            path = self._named.get(site) or self._found[block][site]
+            _check_sublayer(block, path, site)
+            found.setdefault(path, []).append(names[block])
+        self._paths[site] = found
+        return found
+
+    def _sublayers(self, layers: Sequence[Layer]) -> list[tuple[nn.Module, str]]:
+        """The modules to watch for the wanted attention and MLP outputs, with their sites."""
+        return [
+            (self.model.get_submodule(f"{block}.{path}"), site)
+            for site in dict.fromkeys(layer.site for layer in layers if layer.site != "block")
+            for path, blocks in self.sublayers(site).items()
+            for block in blocks
+        ]
 
     def width(self, layer: Layer) -> int:
         """Width of a layer's states."""
@@ -116,7 +177,7 @@ class Backbone:
             visit: called with the layer and its states (b, t, width), which it must not keep or change.
             dropout_seed: run with the model's dropout on, and nothing else of its training mode.
         """
-        watcher = _Watcher(layers, self._norm, visit)
+        watcher = _Watcher(layers, self._norm, visit, self._sublayers(layers))
         with torch.inference_mode(), in_eval_mode(self.model), watcher.hooked(self._blocks):
             arguments = _forward_arguments(self.model, input_ids, mask)
             with _dropping(self.model, dropout_seed), contextlib.suppress(_LastLayerReached):
@@ -134,7 +195,12 @@ class Backbone:
             By layer name, (b, t, width).
         """
         found: dict[str, Tensor] = {}
-        watcher = _Watcher(layers, self._norm, lambda layer, states: found.update({layer.name: states}))
+        watcher = _Watcher(
+            layers,
+            self._norm,
+            lambda layer, states: found.update({layer.name: states}),
+            self._sublayers(layers),
+        )
         with watcher.hooked(self._blocks), contextlib.suppress(_LastLayerReached):
             self._forward(arguments, watcher)
         watcher.check()
@@ -160,10 +226,18 @@ class Backbone:
 class _Watcher:
     """The hooks of one forward pass."""
 
-    def __init__(self, layers: Sequence[Layer], norm: nn.Module | None, visit: Visit) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        norm: nn.Module | None,
+        visit: Visit,
+        sublayers: Sequence[tuple[nn.Module, str]] = (),
+    ) -> None:
         self.missing = sorted(layers, key=lambda layer: layer.sort_key)
         self._norm = norm
         self._visit = visit
+        self._sublayers = sublayers
+        self._tokens: torch.Size = torch.Size()
         self.visit_failed = False
         self._calls = 0
         self._normalising = False
@@ -184,6 +258,8 @@ class _Watcher:
                 handles.append(block.register_forward_hook(self._after_block))
             if self._norm is not None:
                 handles.append(self._norm.register_forward_hook(self._after_norm))
+            for module, site in self._sublayers:
+                handles.append(module.register_forward_hook(partial(self._after_sublayer, site)))
             yield
         finally:
             for handle in handles:
@@ -192,10 +268,19 @@ class _Watcher:
     def _before_block(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._calls == 0:
             self._see(0, _states_in(args, kwargs))
+        if self._sublayers:
+            self._tokens = _states_in(args, kwargs).shape[:-1]
 
     def _after_block(self, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         self._calls += 1
         self._see(self._calls, _states_out(output))
+
+    def _after_sublayer(self, site: str, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        name = f"{site}.{self._calls + 1}"
+        for place, layer in enumerate(self.missing):
+            if layer.name == name:
+                self._deliver(_states_out(output).reshape(*self._tokens, -1), place)
+                return
 
     def _after_norm(self, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
         if not self._normalising and self._next_is(self._calls, "norm"):
@@ -217,8 +302,8 @@ class _Watcher:
             prefix.endswith(".") and self.missing[0].name.startswith(prefix)
         )
 
-    def _deliver(self, states: Tensor) -> None:
-        layer = self.missing.pop(0)
+    def _deliver(self, states: Tensor, place: int = 0) -> None:
+        layer = self.missing.pop(place)
         self.visit_failed = True
         self._visit(layer, states)
         self.visit_failed = False
@@ -311,6 +396,7 @@ def _forward_arguments(model: nn.Module, input_ids: Tensor, mask: Tensor) -> dic
 # Finding the layers
 
 
+_PROBE_WORDS = 13  # fewer than any model knows
 _PROBE = (2, 8)  # texts and tokens of the pass that finds the structure; unequal, to tell the axes apart
 
 
@@ -414,16 +500,23 @@ def _count_calls(model: nn.Module, lists: dict[str, nn.ModuleList]) -> dict[str,
     return calls
 
 
-def _probe_forward(model: nn.Module, handles: list[Any]) -> None:
+def _probe_forward(model: nn.Module, handles: list[Any], *, distinct: bool = False) -> None:
     """Run a few tokens through the model, and take the hooks off again.
+
+    Args:
+        model: the model.
+        handles: of the hooks.
+        distinct: run different tokens, so that not all of them can be padding, whose states may be zero.
 
     Raises:
         ModelError: the model cannot run them.
     """
     try:
-        ids = torch.ones(_PROBE, dtype=torch.int64, device=next(model.parameters()).device)
+        ids = mask = torch.ones(_PROBE, dtype=torch.int64, device=next(model.parameters()).device)
+        if distinct:
+            ids = (mask.flatten().cumsum(0) % _PROBE_WORDS).reshape(_PROBE)
         with torch.inference_mode(), in_eval_mode(model):
-            model(**_forward_arguments(model, ids, ids))
+            model(**_forward_arguments(model, ids, mask))
     except ModelError:
         raise
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -453,6 +546,49 @@ def _check_axes(model: nn.Module, states: Tensor, what: str) -> None:
             f"{type(model).__name__}: {what} has the shape {tuple(states.shape)} for {_PROBE[0]} texts of "
             f"{_PROBE[1]} tokens, and not ({_PROBE[0]}, {_PROBE[1]}, width): "
             "without one state for every token, text by text, layers cannot be pooled"
+        )
+
+
+def _find_sublayers(model: nn.Module, blocks: list[nn.Module]) -> dict[nn.Module, dict[str, str]]:
+    """By block, the paths within it of what returns its attention's output and its MLP's.
+
+    Raises:
+        ModelError: they cannot be told.
+    """
+    recordings = {block: Recording(block) for block in dict.fromkeys(blocks)}
+    handles = []
+    for block, recording in recordings.items():
+        handles.append(
+            block.register_forward_pre_hook(partial(_start_recording, recording), with_kwargs=True)
+        )
+        handles += recording.hooks()
+        handles.append(block.register_forward_hook(partial(_stop_recording, recording)))
+    _probe_forward(model, handles, distinct=True)
+    return {block: recording.find() for block, recording in recordings.items()}
+
+
+def _start_recording(
+    recording: Recording, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    recording.start(_states_in(args, kwargs))
+
+
+def _stop_recording(recording: Recording, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+    recording.stop(_states_out(output))
+
+
+def _check_sublayer(block: nn.Module, path: str, site: str) -> None:
+    """Refuse a path within a block that is not there.
+
+    Raises:
+        UsageError: names the block's modules.
+    """
+    known = [name for name, _ in block.named_modules() if name]
+    if path not in known:
+        close = difflib.get_close_matches(path, known, n=5, cutoff=0.3) or known[:5]
+        raise UsageError(
+            f"{FLAGS[site]}: a {type(block).__name__} has no module '{path}'; the nearest are "
+            f"{', '.join(close)}"
         )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from layerscope.errors import FrameError, UsageError, first_line, named
 from layerscope.files import make_folder, write_atomic
-from layerscope.layers import as_layer_order
+from layerscope.layers import as_layer_order, is_sublayer
 
 METRIC_COLUMNS = (
     "model", "corpus", "layer", "layer_name", "depth", "pooling", "metric", "variant",
@@ -46,6 +46,8 @@ PROJECTION_COLUMNS = (
     "model", "corpus", "pooling", "method", "layer", "layer_name", "depth", "row", "x", "y", "label",
     "explained", "reason",
 )  # fmt: skip
+RUN_COLUMNS = ("perturbation", "level", "revision")
+"""What tells the runs of an experiment apart, in a metrics frame that holds several."""
 MEAN_OF_TOKENS = {"tokens": "mean", "tokens-nosink": "mean-nosink"}
 """The pooling that averages the same tokens as a token set has."""
 RANK_AGGREGATE = "rank_aggregate"
@@ -54,7 +56,7 @@ ALL_TASKS = "mean over tasks"
 """The task of a correlation that is averaged over all of them."""
 _NUMBERS = {"layer", "depth", "value", "score", "ci_low", "ci_high", "n", "vs_last", "vs_last_p"}
 _KEYS = (
-    "model", "revision", "step", "corpus", "task", "split", "subset", "layer_name", "other_layer_name",
+    "model", *RUN_COLUMNS, "step", "corpus", "task", "split", "subset", "layer_name", "other_layer_name",
     "pooling", "metric", "variant", "statistic",
 )  # fmt: skip
 _REQUIRED = {
@@ -243,7 +245,7 @@ def check_one(frame: pd.DataFrame, what: str) -> None:
     Raises:
         FrameError: it holds several; the message names them.
     """
-    for column in ("model", "corpus"):
+    for column in ("model", "corpus", *RUN_COLUMNS):
         if column in frame and frame[column].nunique() > 1:
             raise FrameError(
                 f"{what} holds several values of {column} ({named(frame[column])}): "
@@ -283,6 +285,21 @@ def draws_by_layer(rows: pd.DataFrame) -> NDArray[np.float64] | None:
     if not columns or len({len(column) for column in columns}) != 1 or not len(columns[0]):
         return None
     return np.stack(columns, axis=1)
+
+
+def residual_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the residual stream, those of ``attn.k`` and ``mlp.k`` left out.
+
+    Raises:
+        FrameError: nothing is left of a frame that has rows.
+    """
+    kept = frame[[not is_sublayer(str(name)) for name in frame["layer_name"]]]
+    if kept.empty and len(frame):
+        raise FrameError(
+            "the frame holds only outputs of attention and MLPs (attn.k, mlp.k), "
+            "at which no model can be cut: extract with --sites block,attn,mlp"
+        )
+    return kept
 
 
 def labels(rows: pd.DataFrame, column: str) -> pd.Series[str]:

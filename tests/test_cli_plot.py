@@ -45,6 +45,11 @@ def data(tmp_path_factory):
     write_frame(decoder()[0], folder / "deep.parquet")
     steps = [metrics.assign(step=step, revision=f"s{step}") for step in (1, 10, 100)]
     write_frame(pd.concat(steps), folder / "steps.parquet")
+    levels = [metrics.assign(perturbation="repeat", level=level) for level in (0.0, 0.5)]
+    write_frame(pd.concat(levels), folder / "levels.parquet")
+    inside = metrics[metrics["layer_name"].str.startswith("block")]
+    attention = inside.assign(layer_name=inside["layer_name"].str.replace("block", "attn"))
+    write_frame(pd.concat([metrics, attention]), folder / "sites.parquet")
     write_frame(scores, folder / "scores.parquet")
     correlations = {"model": "m", "metric": "dime", "variant": "", "statistic": "spearman", "task": "STS-B"}
     pd.DataFrame([correlations | {"value": 0.5, "p": 0.1}]).to_parquet(folder / "correlations.parquet")
@@ -59,7 +64,8 @@ SOURCES = {
     "curves": ["small.parquet"], "heatmap": ["small.parquet"], "models": ["small.parquet", "deep.parquet"],
     "training": ["steps.parquet", "--pooling", "mean"], "stability": ["small.parquet"],
     "scores": ["scores.parquet"], "cka": ["cka.parquet"], "correlations": ["correlations.parquet"],
-    "embeddings": ["cache", "--label", "topic"],
+    "embeddings": ["cache", "--label", "topic"], "sites": ["sites.parquet", "--pooling", "mean"],
+    "perturbation": ["levels.parquet", "--metric", "dime"],
 }  # fmt: skip
 
 
@@ -94,6 +100,18 @@ def test_rows_are_chosen_by_metric_and_pooling(plot, data, tmp_path, monkeypatch
     panels = drawn[0].axes
     assert [ax.get_ylabel().split()[0] for ax in panels] == ["Uniformity", "Curvature"]
     assert drawn[0].get_suptitle() == "texts: sts-b; pooling: mean"
+
+
+@pytest.mark.parametrize(("kind", "title"), [("sites", "pooling: mean"), ("perturbation", "share of tokens")])
+def test_panels_of_a_kind_share_one_legend(plot, data, tmp_path, monkeypatch, kind, title):
+    drawn = []
+    monkeypatch.setattr("layerscope.plots.save_figure", lambda figure, *_: drawn.append(figure) or [])
+    words = ["--kind", kind, "--metric", "uniformity", "--metric", "dime", "-o", tmp_path / "x.png"]
+    assert plot(data / SOURCES[kind][0], *words) == (0, "")
+    (figure,) = drawn
+    assert [ax.get_legend() for ax in figure.axes] == [None, None]
+    (legend,) = figure.legends
+    assert legend.get_title().get_text().startswith(title)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from layerscope.frames import (
     read_frame,
     write_frame,
 )
+from layerscope.layers import as_layer_order
 from layerscope.manifest import MANIFEST
 
 if TYPE_CHECKING:
@@ -117,6 +118,94 @@ def _tell_missing(frame: pd.DataFrame, layers: list[str]) -> None:
         at = [name for name in layers if name in set(rows["layer_name"])]
         where = "" if len(at) == len(layers) else f" at {', '.join(at)}"
         console.note(f"no value for {', '.join(rows['metric'].unique())}{where}: {reason}")
+
+
+def perturb(
+    model: str, corpus: str, output: Path, *, kind: str, levels: str | None, metrics: str, **options: Any
+) -> None:
+    """``layerscope perturb``."""
+    from layerscope.experiments import perturb as run
+    from layerscope.plots import plot_perturbation, save_figure
+    from layerscope.plots.curves import figure_of
+
+    target, _ = frame_files(output / f"{kind}.parquet", "metrics")
+    _note_if_remote(model)
+    with console.progress("running the levels") as advance:
+        frame = run(
+            model, corpus, path=output, kind=kind, metrics=_listed(metrics),  # type: ignore[arg-type]
+            levels=None if levels is None else [_level(word) for word in _listed(levels)],
+            progress=advance, tell=console.note, **options,
+        )  # fmt: skip
+    layers = as_layer_order(frame["layer_name"].unique())
+    _tell_missing(frame, layers)
+    written = write_frame(frame, target)
+    for (metric, pooling), rows in frame.groupby(["metric", "pooling"], sort=False):
+        shown = rows.assign(metric=[f"level {level:g}" for level in rows["level"]])
+        console.layer_figures(shown, layers, title=f"{metric} by level of {kind}")
+        drawn = plot_perturbation(
+            frame, str(metric), pooling=str(pooling), labels=_axis_labels([str(metric)])
+        )
+        written += save_figure(figure_of(drawn), output / f"{kind}-{metric}-{pooling}", ("png", "svg", "pdf"))
+    console.wrote(written)
+    again = "random-token" if kind == "repeat" else "repeat"
+    console.next_step(console.command("perturb", model, corpus, "-o", output, "--kind", again))
+
+
+def checkpoints(
+    models: list[str],
+    corpus: str,
+    output: Path,
+    *,
+    revisions: str | None,
+    metrics: str | None,
+    **options: Any,
+) -> None:
+    """``layerscope checkpoints``."""
+    from layerscope.experiments import analyze_checkpoints as run
+    from layerscope.plots import plot_training, save_figure
+    from layerscope.plots.style import pooling_family
+
+    target, _ = frame_files(output / "metrics.parquet", "metrics")
+    with console.progress("running the checkpoints") as advance:
+        frame = run(
+            models, corpus, path=output, revisions=_listed(revisions or ""),
+            metrics=None if metrics is None else _listed(metrics), progress=advance, tell=console.note,
+            **options,
+        )  # fmt: skip
+    layers = as_layer_order(frame["layer_name"].unique())
+    _tell_missing(frame, layers)
+    for (metric, _), rows in frame.groupby(["metric", "pooling"], sort=False):
+        shown = rows.assign(metric=[f"step {step}" for step in rows["step"]])
+        console.layer_figures(shown, layers, title=f"{metric} by step")
+    written = write_frame(frame, target)
+    families = frame["pooling"].map(pooling_family)
+    for family in families.unique():
+        names = list(frame.loc[families == family, "metric"].unique())
+        drawn = plot_training(frame, names, pooling=str(family), labels=_axis_labels(names))
+        written += save_figure(drawn, output / f"training-{family}", ("png", "svg", "pdf"))
+    console.wrote(written)
+    console.next_step(
+        console.command("plot", target, "--kind", "training", "--metric", names[0], "-o", "FIGURE.svg")
+    )
+
+
+def _listed(words: str) -> list[str]:
+    """The items of a comma-separated list."""
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
+def _level(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError as error:
+        raise UsageError(f"--levels: '{word}' is not a number; write them as 0,0.5,1") from error
+
+
+def _axis_labels(names: Sequence[str]) -> dict[str, str]:
+    """What the axis of each metric is called, with its unit."""
+    from layerscope.metrics.own import find_metric
+
+    return {spec.name: spec.label for spec in map(find_metric, names)}
 
 
 def metrics(name: str | None) -> None:
@@ -359,7 +448,6 @@ def evaluate_mteb(
     """``layerscope evaluate mteb``."""
     from layerscope.evaluate.mteb.run import Evaluation
     from layerscope.evaluate.mteb.run import evaluate_mteb as run
-    from layerscope.layers import as_layer_order
 
     target, _ = frame_files(output or results / "scores.parquet", "scores")
     names = [name.strip() for name in tasks.split(",") if name.strip()]

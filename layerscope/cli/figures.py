@@ -13,6 +13,7 @@ from layerscope.manifest import MANIFEST
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
@@ -165,6 +166,38 @@ def _training(frame: pd.DataFrame, options: FigureOptions) -> Figure:
     return plot_training(frame, options.metrics, labels=_labels())
 
 
+def _sites(frame: pd.DataFrame, options: FigureOptions) -> Figure:
+    from layerscope.plots import plot_sites
+
+    return _panels(frame, options, plot_sites)
+
+
+def _perturbation(frame: pd.DataFrame, options: FigureOptions) -> Figure:
+    from layerscope.plots import plot_perturbation
+
+    return _panels(frame, options, plot_perturbation)
+
+
+def _panels(frame: pd.DataFrame, options: FigureOptions, draw: Callable[..., Axes]) -> Figure:
+    """Every metric that is wanted in a panel of its own, all in one pooling where it is named."""
+    from layerscope.plots.curves import figure_of, new_grid
+    from layerscope.plots.style import add_legend, house_style
+
+    names = options.metrics or list(dict.fromkeys(frame["metric"]))
+    if len(names) == 1:
+        return figure_of(draw(frame, names[0], labels=_labels()))
+    with house_style():
+        panels = new_grid(len(names), columns=3, height=1.95)
+        titles = []
+        for panel, name in zip(panels, names, strict=True):
+            legend = draw(frame, name, panel, labels=_labels()).get_legend()
+            titles += [legend.get_title().get_text()] if legend else []
+            panel.legend_ = None  # one for all panels, below
+        title = titles[0] if len({*titles}) == 1 else None
+        add_legend(figure_of(panels[0]), panels, own=True, title=title)
+    return figure_of(panels[0])
+
+
 def _stability(frame: pd.DataFrame, options: FigureOptions) -> Figure:
     from layerscope.plots import plot_selection_stability
     from layerscope.plots.curves import figure_of
@@ -219,6 +252,8 @@ KINDS: Mapping[str, FigureKind] = {
     "heatmap": FigureKind("all metrics by layer, scaled", "metrics", _heatmap, _OF_METRICS),
     "models": FigureKind("several models over depth", "metrics", _models, _OF_METRICS),
     "training": FigureKind("metrics by layer over training steps", "metrics", _training, _OF_METRICS),
+    "sites": FigureKind("attention and MLP outputs beside the blocks", "metrics", _sites, _OF_METRICS),
+    "perturbation": FigureKind("metrics by level of a perturbation", "metrics", _perturbation, _OF_METRICS),
     "stability": FigureKind("how often subsamples pick each layer", "metrics", _stability, _OF_METRICS),
     "scores": FigureKind("a score by layer", "scores", _scores, _OF_METRICS),
     "cka": FigureKind("similarity of every two layers", "layer pairs", _cka, ("corpus", "pooling")),

@@ -46,7 +46,7 @@ def _is_interruption(error: BaseException | None) -> bool:
 
 
 def _after_interruption(command: str | None) -> str:
-    if command in ("extract", "repair", "demo", "evaluate"):
+    if command in ("extract", "repair", "demo", "evaluate", "perturb", "checkpoints"):
         return "what is finished stays; the same command goes on from there"
     return "nothing was written; run the same command again"
 
@@ -120,6 +120,15 @@ ModelArgument = Annotated[
     str,
     typer.Argument(help="A hub id, a model folder, or a .gguf file.", metavar="MODEL", show_default=False),
 ]
+CorpusArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A .txt (a line a text), .csv, .tsv, .jsonl or .parquet file, - for standard input, "
+        "a dataset folder, or a dataset id of the hub.",
+        metavar="CORPUS",
+        show_default=False,
+    ),
+]
 CacheArgument = Annotated[
     Path,
     typer.Argument(help="A cache folder, made by 'layerscope extract'.", metavar="CACHE", show_default=False),
@@ -158,15 +167,7 @@ def _options(
 @app.command(short_help="Run a model once and cache all layers.")
 def extract(
     model: ModelArgument,
-    corpus: Annotated[
-        str,
-        typer.Argument(
-            help="A .txt (a line a text), .csv, .tsv, .jsonl or .parquet file, - for standard input, "
-            "a dataset folder, or a dataset id of the hub.",
-            metavar="CORPUS",
-            show_default=False,
-        ),
-    ],
+    corpus: CorpusArgument,
     output: Annotated[Path, _output_folder("The cache folder to write.")],
     text_column: TextColumns = None,
     view_column: Annotated[
@@ -209,6 +210,14 @@ def extract(
             metavar="LIST",
         ),
     ] = "all",
+    sites: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated: block (the residual stream), attn and mlp (what each block's attention "
+            "and MLP add to it, as layers attn.k and mlp.k).",
+            metavar="LIST",
+        ),
+    ] = "block",
     pooling: Annotated[
         str,
         typer.Option(
@@ -271,6 +280,18 @@ def extract(
     batch_tokens: BatchTokens = 4096,
     blocks: Blocks = None,
     final_norm: FinalNorm = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            help="Module path, within a block, of what its attention adds, where it is not found.",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ] = None,
+    mlp: Annotated[
+        str | None,
+        typer.Option(help="The same of its MLP.", metavar="PATH", show_default=False),
+    ] = None,
     revision: Revision = None,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
@@ -297,6 +318,7 @@ def extract(
         quoting=quoting,
         encoding=encoding,
         layers=layers,
+        sites=sites,
         pooling=pooling if pooling == "auto" else [name.strip() for name in pooling.split(",")],
         views=views,
         view_kind=view_kind,
@@ -316,6 +338,8 @@ def extract(
         batch_tokens=batch_tokens,
         blocks=blocks,
         final_norm=final_norm,
+        attention=attention,
+        mlp=mlp,
         revision=revision,
         allow_pickle=allow_pickle,
         trust_remote_code=trust_remote_code,
@@ -445,6 +469,179 @@ def analyze(
         recipe=recipe,
         as_json=as_json,
         cka=cka,
+    )
+
+
+@app.command(short_help="Measure layers while texts are made extreme.")
+def perturb(
+    model: ModelArgument,
+    corpus: CorpusArgument,
+    output: Annotated[Path, _output_folder("The folder for caches, frame and figures.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="repeat (tokens replaced by one of the text's own), random-token (by any of the vocabulary) "
+            "or random-prompt (texts of nothing but random tokens).",
+            metavar="WORD",
+        ),
+    ] = "repeat",
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated: probabilities from 0 to 1 that a token is replaced, by default "
+            "0,0.1,0.25,0.5,0.75,1; for random-prompt numbers of tokens, by default 8,16,32,64,128.",
+            metavar="LIST",
+            show_default=False,
+        ),
+    ] = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated metrics of token states or texts; 'layerscope metrics' lists them.",
+            metavar="LIST",
+        ),
+    ] = "prompt_entropy",
+    text_column: TextColumns = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Only the first N texts.", min=1, metavar="N", show_default=False)
+    ] = None,
+    layers: Annotated[str, typer.Option(help="As for extract.", metavar="LIST")] = "all",
+    pooling: Annotated[
+        str, typer.Option(help="Comma-separated poolings, as for extract.", metavar="LIST")
+    ] = "auto",
+    seed: Annotated[
+        int, typer.Option(help="Seed of the perturbation and of resamples.", min=0, metavar="N")
+    ] = 0,
+    draws: Annotated[
+        int, typer.Option(help="Resamples for intervals; 0 for none.", min=0, metavar="N")
+    ] = 100,
+    max_length: MaxLength = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    batch_tokens: BatchTokens = 4096,
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    revision: Revision = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    part: Part = "encoder",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace levels that hold another extraction.")
+    ] = False,
+) -> None:
+    """Change the tokens of texts more and more, run the model at each level, and measure every layer.
+
+    The extreme prompts of Skean et al. 2025. Writes FOLDER/KIND.parquet (with columns perturbation and level)
+    and a figure for every metric. Levels that FOLDER holds already are not run again.
+    """
+    commands.perturb(
+        model,
+        corpus,
+        output,
+        kind=kind,
+        levels=levels,
+        metrics=metrics,
+        text_columns=text_column or (),
+        limit=limit,
+        layers=layers,
+        pooling=pooling if pooling == "auto" else [name.strip() for name in pooling.split(",")],
+        seed=seed,
+        draws=draws,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        batch_tokens=batch_tokens,
+        blocks=blocks,
+        final_norm=final_norm,
+        revision=revision,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+        part=part,
+        overwrite=overwrite,
+    )
+
+
+@app.command(short_help="Measure layers over the course of a training.")
+def checkpoints(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders of checkpoints, as checkpoint-100 checkpoint-200; or one hub id with --revisions.",
+            metavar="MODEL...",
+            show_default=False,
+        ),
+    ],
+    corpus: CorpusArgument,
+    output: Annotated[Path, _output_folder("The folder for caches, frame and figures.")],
+    revisions: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated branches, tags or commits of the hub id, as step1000,step2000.",
+            metavar="LIST",
+            show_default=False,
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated; all by default.", metavar="LIST", show_default=False),
+    ] = None,
+    text_column: TextColumns = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Only the first N texts.", min=1, metavar="N", show_default=False)
+    ] = None,
+    layers: Annotated[str, typer.Option(help="As for extract.", metavar="LIST")] = "all",
+    pooling: Annotated[
+        str, typer.Option(help="Comma-separated poolings, as for extract.", metavar="LIST")
+    ] = "auto",
+    views: Annotated[
+        int, typer.Option(help="Views of each text, as for extract.", min=0, max=64, metavar="N")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of views and of resamples.", min=0, metavar="N")] = 0,
+    draws: Annotated[
+        int, typer.Option(help="Resamples for intervals; 0 for none.", min=0, metavar="N")
+    ] = 100,
+    max_length: MaxLength = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    batch_tokens: BatchTokens = 4096,
+    blocks: Blocks = None,
+    final_norm: FinalNorm = None,
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    part: Part = "encoder",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace checkpoints that hold another extraction.")
+    ] = False,
+) -> None:
+    """Run several checkpoints of a model over the same texts and measure every layer of each.
+
+    Writes FOLDER/metrics.parquet, with columns revision and step (the number in the checkpoint's name, else
+    its place in the order given), and figures of every metric. Checkpoints that FOLDER holds already are not
+    run again.
+    """
+    commands.checkpoints(
+        models,
+        corpus,
+        output,
+        revisions=revisions,
+        metrics=metrics,
+        text_columns=text_column or (),
+        limit=limit,
+        layers=layers,
+        pooling=pooling if pooling == "auto" else [name.strip() for name in pooling.split(",")],
+        views=views,
+        seed=seed,
+        draws=draws,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        batch_tokens=batch_tokens,
+        blocks=blocks,
+        final_norm=final_norm,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+        part=part,
+        overwrite=overwrite,
     )
 
 
@@ -1114,8 +1311,9 @@ def plot(
     kind: Annotated[
         str,
         typer.Option(
-            help="Of metrics frames: curves, heatmap, models, training or stability; of others: scores, cka "
-            "or correlations; of a cache: embeddings.",
+            help="Of metrics frames: curves, heatmap, models, stability, sites (of a block), training (of "
+            "'checkpoints') or perturbation (of 'perturb'); of others: scores, cka or correlations; of a "
+            "cache: embeddings.",
             metavar="WORD",
             show_default=False,
         ),

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from layerscope.errors import FrameError, UsageError, count_of, named, nearest
-from layerscope.frames import MEAN_OF_TOKENS, check_same_model, labels
+from layerscope.frames import MEAN_OF_TOKENS, check_same_model, labels, residual_rows
 from layerscope.layers import as_layer_order
 from layerscope.metrics import METRICS
 from layerscope.select.selector import Direction
@@ -91,6 +91,7 @@ def align(
         UsageError: a pooling, score or variant that is not there.
     """
     check_same_model(metrics, scores)
+    metrics, scores = residual_rows(metrics), residual_rows(scores)
     chosen, pooling = _one_pooling(_one_score(scores, score), pooling)
     own = metrics[labels(metrics, "pooling").replace(MEAN_OF_TOKENS) == pooling]
     if own.empty:

@@ -20,7 +20,7 @@ from layerscope.exporting.cutting import check_loaded, save_cut
 from layerscope.exporting.folders import free_folder, put_in_place, quiet, scratch_folder
 from layerscope.exporting.reading import PLAIN, TextReading
 from layerscope.files import check_writable, write_text
-from layerscope.layers import Layer
+from layerscope.layers import Layer, is_sublayer
 from layerscope.learn import LearnedPooling, load_pooling
 from layerscope.models import DType, LoadedModel, ModelSource, find_model, load_model
 from layerscope.pooling import check_poolings
@@ -139,6 +139,11 @@ def export(
                 f"the correction '{correct}' is fitted on the vectors of a corpus: give its --cache"
             )
         correction = fit_correction(given.layer(str(layer), names[0]), correct, correct_count)
+    if layer is not None and is_sublayer(str(layer)):
+        raise UsageError(
+            f"{layer} is what a part of a block adds, at which no model can be cut: export a layer of the "
+            "residual stream, as block.k"
+        )
     limit = max_length or reading.max_length
     loaded = load_model(
         source, model, tokenizer=tokenizer, dtype=dtype, device=device, max_length=limit, revision=revision,

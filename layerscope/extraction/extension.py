@@ -19,7 +19,7 @@ from layerscope.corpus import Corpus
 from layerscope.errors import UsageError, count_of
 from layerscope.files import text_sha256
 from layerscope.integrity import ROWS, rows_problems
-from layerscope.layers import parse_layers
+from layerscope.layers import RESIDUAL, parse_layers
 from layerscope.manifest import DamagedManifestError, find_manifest, layout_problems
 from layerscope.sinks import SinkReport
 from layerscope.views import ViewPlan
@@ -38,6 +38,7 @@ class Asked:
         views: of the corpus, or ``None``.
         token_metrics: names.
         keep_tokens: whether token states are stored.
+        sites: of ``layerscope.layers.SITES``.
     """
 
     layers: list[str]
@@ -45,6 +46,7 @@ class Asked:
     views: ViewPlan | None
     token_metrics: tuple[str, ...]
     keep_tokens: bool
+    sites: tuple[str, ...] = RESIDUAL
 
 
 def finished_cache(path: Path, request: dict[str, Any], asked: Asked, corpus: Corpus) -> LayerCache | None:
@@ -75,7 +77,7 @@ def _holds(manifest: dict[str, Any], asked: Asked) -> bool:
     """Whether a cache stores all that is asked for."""
     identity, model = manifest["identity"], manifest["model"]
     try:
-        layers = parse_layers(asked.layers, model["n_blocks"], model["final_norm"] is not None)
+        layers = parse_layers(asked.layers, model["n_blocks"], model["final_norm"] is not None, asked.sites)
     except UsageError:  # told once the model is loaded
         return False
     held_views = ViewPlan.of_identity(identity["views"])

@@ -11,8 +11,10 @@ from layerscope.errors import CacheError, UsageError, nearest
 from layerscope.extraction.content import TOKEN_METRICS
 from layerscope.extraction.plan import Listener
 from layerscope.files import check_writable, explained
+from layerscope.layers import SITES
 from layerscope.manifest import DamagedManifestError, find_manifest
 from layerscope.models import DTYPES, PARTS
+from layerscope.perturbation import Perturbation
 from layerscope.pooling import check_poolings
 from layerscope.tokens import OnTruncate, SpecialTokens
 from layerscope.views import ViewKind
@@ -74,6 +76,24 @@ def check_layers(layers: Any) -> list[str]:
         if items and all(items):
             return items
     raise UsageError(f"--layers {layers!r} selects nothing: say all, or a list such as 0,4:8,-1,norm")
+
+
+def wanted_sites(sites: Any) -> tuple[str, ...]:
+    """Names of sites, each once.
+
+    Raises:
+        UsageError: not known, or none.
+    """
+    if not isinstance(sites, Iterable) or isinstance(sites, bytes | Mapping):
+        raise UsageError(f"sites must be a name or a list of names, not {sites!r}: {', '.join(SITES)}")
+    names = sites.split(",") if isinstance(sites, str) else map(str, sites)
+    chosen = tuple(dict.fromkeys(name.strip() for name in names))
+    for name in chosen:
+        if name not in SITES:
+            raise UsageError(f"--sites: no site is called '{name}': {nearest(name, SITES)}")
+    if not chosen:
+        raise UsageError(f"--sites names none: choose from {', '.join(SITES)}")
+    return chosen
 
 
 def wanted_poolings(pooling: Any) -> list[str]:
@@ -153,6 +173,22 @@ def check_prompt(prompt: Any) -> str:
     if not isinstance(prompt, str):
         raise UsageError(f"prompt is {prompt!r}: give a text that stands before every other")
     return prompt
+
+
+def check_perturbation(perturbation: Any, *, with_views: bool) -> None:
+    """Refuse something else than a perturbation, and one together with views.
+
+    Raises:
+        UsageError: says which.
+    """
+    if perturbation is None:
+        return
+    if not isinstance(perturbation, Perturbation):
+        raise UsageError(
+            f"perturbation is {perturbation!r}: give a layerscope.perturbation.Perturbation, or leave it away"
+        )
+    if with_views:
+        raise UsageError("perturbed texts have no views: leave views away")
 
 
 def check_choices(

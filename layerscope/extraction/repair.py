@@ -10,6 +10,7 @@ from layerscope.errors import CacheError, UsageError
 from layerscope.extraction.plan import Listener
 from layerscope.extraction.run import extract
 from layerscope.manifest import layout_problems
+from layerscope.perturbation import Perturbation
 from layerscope.views import ViewPlan
 
 
@@ -59,6 +60,8 @@ def repair(
                 f"where the {what} of {cache.path} is was not noted, since it was no file: "
                 f"give it with --{what}"
             )
+    if "perturbation" in options:
+        options["perturbation"] = Perturbation(*options["perturbation"])
     views = ViewPlan.of_identity(identity["views"])
     if views is not None and views.kind != "column":  # which is among the options
         options |= {"views": views.count, "view_kind": views.kind, "seed": views.seed}

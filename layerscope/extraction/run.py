@@ -21,19 +21,23 @@ from layerscope.extraction.options import (
     check_layers,
     check_listener,
     check_number,
+    check_perturbation,
     check_prompt,
     check_switches,
     check_target,
     check_texts,
     wanted_poolings,
+    wanted_sites,
     wanted_token_metrics,
 )
 from layerscope.extraction.plan import Listener, check_space
 from layerscope.extraction.rows import rows_frame
 from layerscope.extraction.streams import check_dropout, make_streams, make_view_plan, refuse_cut_rows
 from layerscope.files import check_writable
+from layerscope.layers import RESIDUAL
 from layerscope.metrics.published import PROMPT_VECTOR
 from layerscope.models import DType, LoadedModel, OpenedModel, Part, find_model, is_hub_id, load_model
+from layerscope.perturbation import Perturbation
 from layerscope.tokens import OnTruncate, SpecialTokens, Wrapping, bos_eos_note, unknown_tokens_note
 from layerscope.views import RECIPE, ViewKind
 
@@ -55,6 +59,7 @@ def extract(
     quoting: bool | None = None,
     encoding: str = "utf-8",
     layers: str | int | Sequence[str | int] = "all",
+    sites: str | Sequence[str] = RESIDUAL,
     pooling: str | Sequence[str] = "auto",
     views: int = 0,
     view_kind: ViewKind = "augment",
@@ -66,6 +71,7 @@ def extract(
     chat_template: bool = False,
     on_truncate: OnTruncate = "warn",
     deterministic: bool = False,
+    perturbation: Perturbation | None = None,
     token_metrics: str | Sequence[str] = tuple(TOKEN_METRICS),
     keep_tokens: bool = False,
     max_length: int | None = None,
@@ -74,6 +80,8 @@ def extract(
     batch_tokens: int = TOKEN_BUDGET,
     blocks: str | None = None,
     final_norm: str | None = None,
+    attention: str | None = None,
+    mlp: str | None = None,
     revision: str | None = None,
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
@@ -101,6 +109,8 @@ def extract(
         quoting: whether quotes quote in a delimited file; by default in .csv and not in .tsv.
         encoding: of a text file.
         layers: see ``layerscope.layers.parse_layers``.
+        sites: ``block`` for the residual stream behind each block, ``attn`` and ``mlp`` for what the block's
+            attention and its MLP add to it, as layers ``attn.k`` and ``mlp.k``.
         pooling: names, or ``auto``: ``mean``, and ``mean-nosink`` where the model has attention sinks.
         views: how many views of each text to embed too, for InfoNCE, LiDAR and DiME.
         view_kind: ``augment`` edits each text, ``crop`` takes a run of its words, ``dropout`` runs the text
@@ -115,6 +125,7 @@ def extract(
         on_truncate: ``warn`` counts and flags texts that are cut, ``error`` refuses them, ``chunk`` runs them
             in pieces, which are pooled by their number of tokens.
         deterministic: run texts of equal length only in one batch, so that nothing is ever padded.
+        perturbation: how the token ids of every text are changed; not together with views.
         token_metrics: which metrics of token states to compute on the way; with the pooling
             ``prompt-vector``, those of the published recipe too.
         keep_tokens: also store the token states themselves (large).
@@ -124,6 +135,8 @@ def extract(
         batch_tokens: padded tokens per batch; halved when memory runs out.
         blocks: module path of the block list, where it is not found.
         final_norm: module path of the final norm, or ``none``, where it is not found.
+        attention: module path, within a block, of what returns ``attn.k``, where it is not found.
+        mlp: the same of ``mlp.k``.
         revision: of the model on the hub.
         allow_pickle: also load weights from pickles.
         trust_remote_code: run Python code that comes with the model.
@@ -137,12 +150,14 @@ def extract(
     listener = check_listener(listener)
     target = check_target(path, overwrite=overwrite)
     layers, wanted = check_layers(layers), wanted_poolings(pooling)
+    sites = wanted_sites(sites)
     token_metrics = wanted_token_metrics(token_metrics)
     views, seed = check_number("views", views, 0, MOST_VIEWS), check_number("seed", seed, 0)
     batch_tokens = check_number("batch-tokens", batch_tokens, 1)
     max_length = None if max_length is None else check_number("max-length", max_length, 1)
     device = str(device)  # torch.device will do
     check_texts(device=device, blocks=blocks, final_norm=final_norm, revision=revision)
+    check_texts(attention=attention, mlp=mlp)
     check_switches(
         drop_first_token=drop_first_token, keep_tokens=keep_tokens, allow_pickle=allow_pickle,
         trust_remote_code=trust_remote_code, overwrite=overwrite, chat_template=chat_template,
@@ -167,9 +182,15 @@ def extract(
         "encoding": encoding,
     }  # fmt: skip
     corpus = texts if isinstance(texts, Corpus) else read_corpus(texts, **reading)
-    asked = Asked(layers, wanted, make_view_plan(corpus, views, seed, view_kind), token_metrics, keep_tokens)
+    asked = Asked(
+        layers, wanted, make_view_plan(corpus, views, seed, view_kind), token_metrics, keep_tokens, sites
+    )
+    check_perturbation(perturbation, with_views=asked.views is not None)
     structure: dict[str, Any] = {"blocks": blocks, "final_norm": final_norm, "part": part}
-    request = manner.identity() | structure | {
+    paths = {"attention": attention, "mlp": mlp}  # told only where given: older caches do not know them
+    structure |= {name: given for name, given in paths.items() if given is not None}
+    changes = {} if perturbation is None else {"perturbation": perturbation.identity()}
+    request = manner.identity() | structure | changes | {
         "model": source.identity,
         "tokenizer": tokenizer_identity(tokenizer) if tokenizer is not None else "own",
         "view_recipe": RECIPE,
@@ -197,13 +218,13 @@ def extract(
         basis["tokenizer"] = tokenizer_identity(loaded.tokenizer)
     places = {"model": _place_of(model), "texts": _place_of(texts)}
     reading["limit"] = None if limit is None else int(limit)  # which may be numpy's
-    options = (reading if places["texts"] else {}) | loading | structure | manner.options()
+    options = (reading if places["texts"] else {}) | loading | structure | changes | manner.options()
     made_of = places | {"options": options}
     origin = {"request": request, "made_of": made_of}
-    backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm)
+    backbone = Backbone(loaded.model, blocks=blocks, final_norm=final_norm, attention=attention, mlp=mlp)
     _fill(
         target,
-        _Given(source.name, backbone, loaded, corpus, asked, manner, basis, origin),
+        _Given(source.name, backbone, loaded, corpus, asked, manner, perturbation, basis, origin),
         listener,
         overwrite=overwrite,
     )
@@ -220,6 +241,7 @@ class _Given:
     corpus: Corpus
     asked: Asked
     manner: Manner
+    perturbation: Perturbation | None
     basis: dict[str, Any]
     origin: dict[str, Any]
 
@@ -230,10 +252,15 @@ def _fill(target: Path, given: _Given, listener: Listener, *, overwrite: bool) -
         given.backbone, given.loaded, given.corpus, given.asked, given.manner,
     )  # fmt: skip
     held = find_held(target, given.basis, asked.views, corpus)
-    chosen = backbone.layers([*asked.layers, *(held.identity["layers"] if held else ())])
+    chosen = backbone.layers(asked.layers, asked.sites)
+    if held:
+        chosen = backbone.layers([*(layer.name for layer in chosen), *held.identity["layers"]])
     view_plan = held.with_views(asked.views) if held else asked.views
     check_dropout(view_plan, backbone)
-    streams = make_streams(corpus, view_plan, loaded, manner.wrapping, in_pieces=manner.in_pieces)
+    streams = make_streams(
+        corpus, view_plan, loaded, manner.wrapping, in_pieces=manner.in_pieces,
+        perturbation=given.perturbation,
+    )  # fmt: skip
     table = streams[0].table
     if manner.on_truncate == "error":
         refuse_cut_rows(streams[0].spread(table.truncated), loaded.max_length)

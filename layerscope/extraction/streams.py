@@ -14,6 +14,7 @@ from layerscope.backbone import Backbone
 from layerscope.corpus import Corpus
 from layerscope.errors import CorpusError, ModelError, UsageError
 from layerscope.models import LoadedModel
+from layerscope.perturbation import Perturbation, vocabulary_of
 from layerscope.tokens import TokenTable, Wrapping, tokenize
 from layerscope.views import ViewKind, ViewPlan
 
@@ -80,14 +81,25 @@ def check_dropout(plan: ViewPlan | None, backbone: Backbone) -> None:
 
 
 def make_streams(
-    corpus: Corpus, view_plan: ViewPlan | None, loaded: LoadedModel, wrapping: Wrapping, *, in_pieces: bool
+    corpus: Corpus,
+    view_plan: ViewPlan | None,
+    loaded: LoadedModel,
+    wrapping: Wrapping,
+    *,
+    in_pieces: bool,
+    perturbation: Perturbation | None = None,
 ) -> list[Stream]:
-    """The corpus and its views, tokenized."""
+    """The corpus, with its token ids changed where that is wanted, and its views, tokenized."""
     empty = corpus.rows["empty"].to_numpy(dtype=bool)
     cut = partial(
         tokenize, loaded.tokenizer, max_length=loaded.max_length, wrapping=wrapping, in_pieces=in_pieces
     )
     streams = [_make_stream("embeddings", corpus.texts, empty, loaded, cut)]
+    if perturbation is not None:
+        main, known = streams[0], _known_tokens(loaded)
+        vocabulary = vocabulary_of(loaded.tokenizer, known)
+        table = perturbation.apply(main.table, main.first_row.tolist(), vocabulary, loaded.max_length)
+        streams = [replace(main, table=table)]
     if view_plan is not None:
         is_column = view_plan.kind == "column"
         column = corpus.rows["view_text"].tolist() if is_column else None
@@ -116,13 +128,18 @@ def _make_stream(
             first_row.append(row)
         text_of[row] = numbers[text]
     table = cut(list(numbers))
-    known = loaded.model.get_input_embeddings().weight.shape[0]
+    known = _known_tokens(loaded)
     if len(table.ids) and int(table.ids.max()) >= known:
         raise ModelError(
             f"the tokenizer gives token {int(table.ids.max())}, and the model knows {known:,} tokens: "
             "the tokenizer is not the model's"
         )
     return Stream(folder, table, text_of, np.asarray(first_row, dtype=np.int64))
+
+
+def _known_tokens(loaded: LoadedModel) -> int:
+    """How many tokens the model has embeddings of."""
+    return int(loaded.model.get_input_embeddings().weight.shape[0])
 
 
 def refuse_cut_rows(truncated: NDArray[np.bool_], max_length: int) -> None:

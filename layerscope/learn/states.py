@@ -14,6 +14,7 @@ from torch import Tensor
 from layerscope.cache import LayerCache
 from layerscope.errors import CacheError, UsageError, named
 from layerscope.layer_pooling import Kind
+from layerscope.layers import is_sublayer
 
 _IN_MEMORY = 6 * 1024**3
 _PREFERRED = ("mean-nosink", "mean")
@@ -36,6 +37,7 @@ def choose_layers(cache: LayerCache, kind: Kind, layers: Sequence[str] | None) -
             name
             for name in cache.layers
             if not name.startswith("normed.")
+            and not is_sublayer(name)
             and (name != "embed" or kind.takes_embed)
             and (name != last or "norm" not in cache.layers)
         ]

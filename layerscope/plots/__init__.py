@@ -13,9 +13,11 @@ from layerscope.plots.heatmap import plot_heatmap
 from layerscope.plots.layer_pairs import plot_layer_pairs, plot_layer_pairs_grid
 from layerscope.plots.layer_weights import plot_layer_weights
 from layerscope.plots.model_curves import plot_models, plot_models_grid
+from layerscope.plots.perturbation import plot_perturbation
 from layerscope.plots.saving import figure_svg, save_figure
 from layerscope.plots.scatter import plot_metric_against_score, plot_metrics_against_score
 from layerscope.plots.scores import plot_scores
+from layerscope.plots.sites import plot_sites
 from layerscope.plots.stability import plot_selection_stability
 from layerscope.plots.training_curves import plot_training
 
@@ -33,8 +35,10 @@ __all__ = [
     "plot_metrics_against_score",
     "plot_models",
     "plot_models_grid",
+    "plot_perturbation",
     "plot_scores",
     "plot_selection_stability",
+    "plot_sites",
     "plot_training",
     "save_figure",
 ]

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.errors import FrameError, nearest
-from layerscope.layers import as_layer_order
+from layerscope.frames import RUN_COLUMNS
+from layerscope.layers import as_layer_order, site_of
 from layerscope.plots.style import LOOKS, SeriesStyle, pooling_family, series_style, slots_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_KEYS = ("pooling", "model", "revision", "corpus", "task", "split", "subset", "variant", "score_variant")
+_KEYS = (
+    "pooling", "model", "corpus", "task", "split", "subset", "variant", "score_variant", *RUN_COLUMNS, "site",
+)  # fmt: skip
 _MOST = 12
+SITE_LABELS = {"block": "residual stream", "attn": "attention output", "mlp": "MLP output"}
+"""How figures call the sites of a block, in their order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +97,12 @@ def names_of(frame: pd.DataFrame, column: str = "metric") -> list[str]:
 
 
 def split_series(rows: pd.DataFrame) -> list[Series]:
-    """One series per pooling, and per model, corpus, task and recipe where there are several.
+    """One series per pooling, and per model, corpus, task, recipe and site within a block where several.
 
     Raises:
         FrameError: more lines than a figure can show, or two values for one layer of a line.
     """
+    rows = _with_sites(rows)
     groups, keys = _groups(rows)
     slots = slots_of(str(group["pooling"].iloc[0]) for group in groups)
     seen: dict[str, int] = {}
@@ -118,6 +124,7 @@ def split_models(rows: pd.DataFrame) -> list[Series]:
     Raises:
         FrameError: more lines than a figure can show, or two values for one layer of a line.
     """
+    rows = _with_sites(rows)
     groups, keys = _groups(rows)
     models = names_of(rows, "model")
     short = dict(zip(models, short_names(models), strict=True))
@@ -143,6 +150,12 @@ def short_names(models: Sequence[str]) -> list[str]:
     """
     last = [name.rstrip("/").rpartition("/")[2] for name in models]
     return last if len(set(last)) == len(set(models)) else list(models)
+
+
+def _with_sites(rows: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with a column for the site within a block, where there are others than the residual stream."""
+    sites = rows["layer_name"].astype(str).map(site_of)
+    return rows.assign(site=sites.map(SITE_LABELS)) if (sites != "block").any() else rows
 
 
 def _groups(rows: pd.DataFrame) -> tuple[list[pd.DataFrame], list[str]]:

@@ -60,6 +60,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 LOOKS = len(_COLOURS)  # series that differ in colour and marker
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)), (0, (7, 2)))
+_LIGHTEST = 0.88  # of viridis, beyond which it is too pale for a line
 _SLOTS = {"mean": 0, "mean-nosink": 1, "last": 2, "first": 3, "cls": 3, "max": 4, "weighted-mean": 5}
 
 
@@ -139,6 +140,21 @@ def series_style(slot: int, nth: int) -> SeriesStyle:
         line=_LINES[(slot + nth) % len(_LINES)],
         hollow=nth % 2 == 1,
         role=f"line.{slot}.{nth}",
+    )
+
+
+def sequential_style(nth: int, count: int) -> SeriesStyle:
+    """The style of the ``nth`` of ``count`` lines that stand in an order: light to dark, marker and dashes.
+
+    >>> sequential_style(0, 2).colour < sequential_style(1, 2).colour, sequential_style(1, 2).colour
+    (False, '#440154')
+    """
+    import matplotlib as mpl
+
+    share = nth / max(count - 1, 1)
+    colour = mpl.colors.to_hex(mpl.colormaps["viridis"](_LIGHTEST * (1 - share)))
+    return SeriesStyle(
+        colour, _MARKERS[nth % len(_MARKERS)], _LINES[nth % len(_LINES)], nth % 2 == 1, f"line.level.{nth}"
     )
 
 

@@ -58,7 +58,7 @@ def plot_training(
     import pandas as pd
 
     check_columns(frame, _NEEDED, "training")
-    check_one(frame, "the training frame")
+    check_one(frame.drop(columns="revision", errors="ignore"), "the training frame")
     names = list(metrics) if metrics else names_of(frame)
     parts = {name: _rows(frame, name, pooling) for name in names}
     steps = _steps(frame)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.errors import FrameError
-from layerscope.frames import MEAN_OF_TOKENS, draws_by_layer, labels
+from layerscope.frames import MEAN_OF_TOKENS, draws_by_layer, labels, residual_rows
 from layerscope.resampling import interval
 from layerscope.select.selector import SCORES
 
@@ -35,7 +35,7 @@ def with_costs(
         FrameError: ``scores`` holds no such score, or several tasks.
     """
     metric = metric or next((name for name in SCORES if (scores["metric"] == name).any()), SCORES[0])
-    rows = scores[scores["metric"] == metric]
+    rows = residual_rows(scores[scores["metric"] == metric])
     if "variant" in rows:
         known = list(dict.fromkeys(labels(rows, "variant")))
         variant = variant or (known[0] if len(known) == 1 else "raw")

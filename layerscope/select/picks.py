@@ -9,7 +9,7 @@ import pandas as pd
 
 from layerscope.depth_rules import DEPTH_RULES, rule_layer
 from layerscope.errors import FrameError, UsageError, nearest
-from layerscope.frames import PICK_COLUMNS, RANK_AGGREGATE, as_frame, labels
+from layerscope.frames import PICK_COLUMNS, RANK_AGGREGATE, as_frame, labels, residual_rows
 from layerscope.select.aggregate import RankAggregateSelector
 from layerscope.select.selector import Direction, LayerSelector
 
@@ -28,7 +28,8 @@ def pick_layers(
     """Pick a layer by every criterion within every pooling, and by depth alone for comparison.
 
     Args:
-        frame: a metrics frame, of one or several models and corpora.
+        frame: a metrics frame, of one or several models and corpora. Rows of ``attn.k`` and ``mlp.k`` are
+            passed over: no model can be cut there.
         criteria: names of metrics, the decisive one first, or ``rank_aggregate``, the mean rank by those of
             ``AGGREGATED``; where not given ``rank_aggregate``, if the frame has what it adds up, and then all
             metrics of the frame.
@@ -41,7 +42,9 @@ def pick_layers(
 
     Raises:
         UsageError: a criterion that the frame does not hold.
+        FrameError: the frame holds nothing but ``attn.k`` and ``mlp.k``.
     """
+    frame = residual_rows(frame)
     known = list(dict.fromkeys(frame["metric"]))
     if set(AGGREGATED) <= set(known):
         known = [RANK_AGGREGATE, *known]

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from layerscope.errors import FrameError, UsageError, named, nearest
-from layerscope.frames import draws_by_layer, labels
+from layerscope.frames import draws_by_layer, labels, residual_rows
 from layerscope.metrics import METRICS
 from layerscope.resampling import interval
 
@@ -29,7 +29,8 @@ _PREFERRED = ("mean-nosink", "tokens-nosink")
 class LayerSelector(BaseEstimator):  # type: ignore[misc]
     """Pick the layer with the highest or lowest value of one metric, without labels.
 
-    A layer whose value is missing is never picked.
+    A layer whose value is missing is never picked, nor are ``attn.k`` and ``mlp.k``, at which no model can be
+    cut.
 
     Args:
         criterion: name of a metric in the frame.
@@ -205,7 +206,7 @@ class LayerSelector(BaseEstimator):  # type: ignore[misc]
             raise UsageError(
                 f"the frame holds no metric '{self.criterion}': {nearest(self.criterion, metrics)}"
             )
-        rows = frame[frame["metric"] == self.criterion]
+        rows = residual_rows(frame[frame["metric"] == self.criterion])
         rows = _narrow(rows, "pooling", self.pooling, prefer=_PREFERRED)
         if "variant" in rows:
             rows = _narrow(rows, "variant", self.variant, prefer=())
