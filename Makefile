@@ -1,6 +1,6 @@
 PYTHON ?= python
 
-.PHONY: help demo study pooling designs test check format bench build clean
+.PHONY: help demo study pooling designs test check format docs bench build clean
 
 help:  ## say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,6 +22,9 @@ format:  ## put the code in order
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
+docs:  ## the documentation site in site/, its warnings being errors
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+
 study:  ## score and measure MiniLM and SmolLM2, and write reports/study
 	$(PYTHON) reports/study.py
 
@@ -41,4 +44,4 @@ build:  ## wheel and source archive in dist/
 	$(PYTHON) -m build
 
 clean:
-	rm -rf dist build reports/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf dist build site reports/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

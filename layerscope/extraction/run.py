@@ -100,15 +100,16 @@ def extract(
         texts: what ``read_corpus`` takes: a file, a dataset, a DataFrame, a list of texts; or a ``Corpus``.
         path: the cache folder.
         tokenizer: a Hugging Face tokenizer; the model's own where not given.
-        text_columns: one column of texts, or two of pairs; guessed where not given.
+        text_columns: one column of texts, two of pairs, three of triplets; guessed where not given.
         view_column: a column whose text is another view of the first (a paraphrase, say).
         score_column: a column of human scores of pairs, for evaluation only.
         label_column: a column of labels, for evaluation only.
         split: of a dataset.
         limit: only the first texts or pairs.
-        quoting: whether quotes quote in a delimited file; by default in .csv and not in .tsv.
+        quoting: whether quote marks enclose fields of a delimited file; by default in .csv, not in .tsv.
         encoding: of a text file.
-        layers: see ``layerscope.layers.parse_layers``.
+        layers: ``all``, or a list such as ``0,4:8,-1,norm``: numbers and names, and slices that leave out
+            their end. The model stops after the last one.
         sites: ``block`` for the residual stream behind each block, ``attn`` and ``mlp`` for what the block's
             attention and its MLP add to it, as layers ``attn.k`` and ``mlp.k``.
         pooling: names, or ``auto``: ``mean``, and ``mean-nosink`` where the model has attention sinks.

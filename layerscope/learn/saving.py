@@ -22,6 +22,13 @@ _SHARES, _HISTORY = "layer_weights.csv", "history.csv"
 def save_pooling(fitted: LearnedPooling, folder: str | Path) -> Path:
     """Write a fitted pooling; ``config.json`` comes last, so that a folder with one is whole.
 
+    Args:
+        fitted: a mix that ``fit`` was called on.
+        folder: where to; it is made.
+
+    Returns:
+        The folder. It holds ``model.safetensors``, ``config.json``, the layer weights and the history.
+
     Raises:
         CacheError: the folder cannot be written.
     """
@@ -72,6 +79,9 @@ def describe(fitted: LearnedPooling) -> dict[str, Any]:
 
 def load_pooling(folder: str | Path) -> LearnedPooling:
     """Read a fitted pooling.
+
+    Args:
+        folder: one that ``save_pooling`` or ``layerscope fit`` wrote.
 
     Raises:
         FrameError: no such folder, or not a whole one.

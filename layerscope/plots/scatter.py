@@ -80,6 +80,13 @@ def plot_metrics_against_score(
 
     A metric that has no layer in common with the scores has no panel.
 
+    Args:
+        metrics: metrics frame.
+        scores: scores frame.
+        score: which score; cosine_spearman if None and present, else the frame's first.
+        variant: which variant of the score; raw if None and present, else the frame's first.
+        labels: axis label of each metric and score.
+
     Raises:
         FrameError: no metric has a layer in common with the scores.
     """

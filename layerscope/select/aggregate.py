@@ -45,8 +45,9 @@ class RankAggregateSelector(BaseEstimator):  # type: ignore[misc]
     Attributes:
         selectors_: the fitted ``LayerSelector`` of each criterion, by name.
         ranks_: frame of the rank that each criterion gives to each layer, and their mean.
-        layer_, layer_index_, depth_, value_, runner_up_, ranking_, support_, most_picked_, difference_,
-            clear_, pooling_, n_layers_, n_: as for ``LayerSelector``, with the mean rank as the value.
+        layer_: name of the picked layer, and ``layer_index_``, ``depth_``, ``runner_up_``, ``support_``,
+            ``most_picked_``, ``clear_``, ``pooling_``, ``n_layers_`` and ``n_`` as for ``LayerSelector``.
+        value_: its mean rank; ``ranking_`` and ``difference_`` are of mean ranks too.
 
     Source: Borda's count; the mean of ranks is the usual way to add up criteria of different scales.
     """
