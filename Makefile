@@ -1,6 +1,6 @@
 PYTHON ?= python
 
-.PHONY: help demo study pooling designs test check format docs bench build clean
+.PHONY: help demo study pooling designs test check format docs notebooks bench build clean
 
 help:  ## say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -24,6 +24,9 @@ format:  ## put the code in order
 
 docs:  ## the documentation site in site/, its warnings being errors
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+
+notebooks:  ## run the notebooks and write them with their outputs to reports/notebooks
+	$(PYTHON) reports/notebooks.py
 
 study:  ## score and measure MiniLM and SmolLM2, and write reports/study
 	$(PYTHON) reports/study.py

@@ -202,7 +202,8 @@ def _in_layer_order(group: pd.DataFrame, label: str) -> pd.DataFrame:
 def in_common(rows: pd.DataFrame) -> str:
     """What all rows are of: their model, texts, pooling, task, each where there is but one.
 
-    Poolings of vectors and of token metrics that go together count as one.
+    A list of texts from Python has no name to tell. Poolings of vectors and of token metrics that go together
+    count as one.
     """
     words = {"model": "model", "corpus": "texts", "pooling": "pooling", "task": "task"}
     parts = []
@@ -210,7 +211,7 @@ def in_common(rows: pd.DataFrame) -> str:
         values = list(rows[key].unique()) if key in rows.columns and rows[key].notna().all() else []
         if key == "pooling" and len(values) > 1:
             values = list({pooling_family(str(value)) for value in values})
-        if len(values) == 1:
+        if len(values) == 1 and values[0] != word:
             parts.append(f"{word}: {values[0]}")
     return "; ".join(parts)
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_X_LABEL = "block k (embed: what the first block takes)"
-
 
 def plot_sites(
     frame: pd.DataFrame,
@@ -69,7 +67,7 @@ def plot_sites(
                 series = replace(drawn[label], label=label, style=series_style(nth, 0))
                 draw_series(panel, series, axis, "value", nth)
         say_if_empty(panel, rows, "value")
-        panel.set_xlabel(_X_LABEL)
+        panel.set_xlabel("block k")
         panel.set_ylabel(wrapped(label_of(metric, labels), 30))
         add_legend(figure_of(panel), [panel], own=ax is None, title=f"pooling: {pooling}")
     return panel
