@@ -7,7 +7,6 @@ draw by draw. The CSV leaves it out.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,15 +141,14 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> list[Path]:
     return [target, table]
 
 
-def frame_json(frame: pd.DataFrame) -> str:
-    """A frame as strict JSON: a list of rows, without ``draws``; what is missing is null, never NaN.
+def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame for JSON, without ``draws``; what is missing is None, never NaN.
 
-    >>> frame_json(pd.DataFrame({"metric": ["dime"], "value": [float("nan")], "reason": ["constant"]}))
-    '[{"metric": "dime", "value": null, "reason": "constant"}]'
+    >>> frame_rows(pd.DataFrame({"metric": ["dime"], "value": [float("nan")], "reason": ["constant"]}))
+    [{'metric': 'dime', 'value': None, 'reason': 'constant'}]
     """
     flat = frame.drop(columns="draws", errors="ignore")
-    rows = [{name: _plain(value) for name, value in row.items()} for row in flat.to_dict("records")]
-    return json.dumps(rows, ensure_ascii=False, allow_nan=False)
+    return [{str(name): _plain(value) for name, value in row.items()} for row in flat.to_dict("records")]
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ from layerscope.evaluate.mteb.local_data import load_local_data
 from layerscope.evaluate.mteb.run import evaluate_mteb
 from layerscope.evaluate.mteb.tasks import find_tasks, load_data, quiet
 from layerscope.extraction import extract
-from layerscope.frames import SCORE_COLUMNS, as_frame, frame_json
+from layerscope.frames import SCORE_COLUMNS, as_frame, frame_rows
 from tests.conftest import SHARED
 from tests.tiny import WORDS, make_model, make_tokenizer
 
@@ -330,7 +330,7 @@ def test_constant_layers_have_a_reason_and_no_result(tmp_path, data):
     frame = run(tmp_path, data, pooling="first", layers="0,1")
     assert np.isnan(score(frame, "embed"))
     assert frame["reason"].tolist()[0] == "constant: all texts have the same vector"
-    assert json.loads(frame_json(frame))[0]["score"] is None
+    assert frame_rows(frame)[0]["score"] is None
     assert not list((tmp_path / "results").rglob("*embed*/*/STSBenchmark.json"))
     assert np.isfinite(score(frame, "block.1"))
 

@@ -455,6 +455,28 @@ def test_plotting_never_imports_pyplot():
     assert found.stdout.strip() == "False"
 
 
+def test_names_that_are_longer_than_the_figure_is_wide_are_broken(small):
+    frame = small[0][small[0]["metric"] == "uniformity"]
+    ax = plot_metric(pd.concat([frame.assign(model=letter * 100) for letter in "ab"]), "uniformity")
+    ax.figure.draw_without_rendering()
+    (legend,) = ax.figure.legends
+    box, page = legend.get_window_extent(), ax.figure.bbox
+    assert page.x0 - 1 <= box.x0 < box.x1 <= page.x1 + 1
+    assert page.y0 - 1 <= box.y0
+    assert all("\n" in text for text in legend_texts(ax))
+
+
+def test_many_layer_weights_have_the_width_of_a_page():
+    names = [f"block.{k}" for k in range(1, 31)]
+    one = pd.DataFrame(
+        {"layer_name": names, "layer": range(1, 31), "depth": np.arange(1, 31) / 30, "weight": 1 / 30}
+    )
+    both = pd.concat([one.assign(kind="scalar-mix"), one.assign(kind="multi-layer")])
+    assert (
+        plot_layer_weights(both).figure.get_figwidth() > 1.8 * plot_layer_weights(one).figure.get_figwidth()
+    )
+
+
 def test_layer_weights_are_bars_over_the_layers():
     names = ["embed", "block.1", "block.2", "norm"]
     frame = pd.DataFrame(

@@ -196,3 +196,35 @@ def test_without_picks_there_is_nothing_to_select_or_export(folder, tmp_path):
     metrics = analyze(cache, METRICS, draws=0, workers=1)
     page = write_cache_report(tmp_path / "page.html", cache, metrics=metrics)
     assert [line.split()[1] for line in commands_of(page)] == ["extract", "analyze", "report"]
+
+
+def test_scores_of_the_same_pairs_are_made_again_too(folder, tmp_path, run):
+    pairs = pd.DataFrame({"a": TEXTS[:20], "b": TEXTS[2:22], "rated": np.arange(20) % 6})
+    pairs.to_csv(folder / "pairs.csv", index=False)
+    cache, page = folder / "pairs", folder / "pairs.html"
+    columns = ["--text-column", "a", "--text-column", "b", "--score-column", "rated"]
+    words = ["layerscope", "extract", f"{folder / 'tiny bert'}", f"{folder / 'pairs.csv'}", "-o", f"{cache}"]
+    run(shlex.join([*words, *columns, "--no-token-metrics"]))
+    run(shlex.join(["layerscope", "analyze", f"{cache}", "--metric", METRICS[0], "--draws", "0"]))
+    run(shlex.join(["layerscope", "evaluate", "sts", f"{cache}", "--draws", "30", "--task", "my pairs"]))
+    run(shlex.join(["layerscope", "report", f"{cache}", "-o", f"{page}"]))
+    scores = pd.read_parquet(cache / "frames" / "scores.parquet")
+    *_, extracting, analyzing, scoring, selecting, reporting = commands_of(page)
+    assert scoring.split()[:3] == ["layerscope", "evaluate", "sts"]
+    shutil.rmtree(cache)
+    for line in (extracting, analyzing, scoring, selecting, reporting):
+        run(line)
+    pd.testing.assert_frame_equal(pd.read_parquet(cache / "frames" / "scores.parquet"), scores)
+
+
+def test_scores_of_other_texts_are_not_said_to_come_from_this_cache(folder, tmp_path):
+    cache = extract(folder / "tiny bert", TEXTS, path=tmp_path / "cache", token_metrics=())
+    metrics = analyze(cache, METRICS, draws=0, workers=1)
+    scores = pd.DataFrame({
+        "model": cache.model, "task": "other", "split": "", "subset": "all", "layer": 0,
+        "layer_name": "embed", "depth": 0.0, "pooling": "mean", "metric": "cosine_spearman",
+        "variant": "raw", "score": [0.5], "n": 9,
+    })  # fmt: skip
+    scores.attrs["evaluate_sts"] = {"corpus": "other", "score_column": "score", "draws": 0}
+    page = write_cache_report(tmp_path / "page.html", cache, metrics=metrics, scores=scores)
+    assert [line.split()[1] for line in commands_of(page)] == ["extract", "analyze", "report"]

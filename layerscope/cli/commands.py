@@ -16,7 +16,7 @@ from layerscope.frames import (
     check_one,
     check_same_model,
     frame_files,
-    frame_json,
+    frame_rows,
     read_frame,
     write_frame,
 )
@@ -105,7 +105,7 @@ def analyze(
         pairs = pd.concat([compare_layers(cache, pooling=name) for name in poolings], ignore_index=True)
         files += write_frame(pairs, target.with_name("cka.parquet"))
     if as_json:
-        console.out.print(frame_json(frame), markup=False)
+        console.print_json(frame_rows(frame))
         return
     console.layer_figures(frame, cache.layers)
     console.wrote(files)
@@ -208,12 +208,16 @@ def _axis_labels(names: Sequence[str]) -> dict[str, str]:
     return {spec.name: spec.label for spec in map(find_metric, names)}
 
 
-def metrics(name: str | None) -> None:
+def metrics(name: str | None, *, as_json: bool) -> None:
     """``layerscope metrics``."""
-    from layerscope.cli.metric_pages import explain_metric, list_metrics
+    from layerscope.cli.metric_pages import explain_metric, list_metrics, metric_facts
     from layerscope.metrics import LAYER_METRICS, METRICS
     from layerscope.metrics.own import find_metric
 
+    if as_json:
+        specs = METRICS + LAYER_METRICS if name is None else (find_metric(name),)
+        console.print_json([metric_facts(spec) for spec in specs])
+        return
     if name is None:
         console.out.print(list_metrics(METRICS + LAYER_METRICS))
         console.next_step("layerscope metrics NAME")
@@ -263,17 +267,27 @@ def _choice(criteria: list[str] | None, direction: str | None) -> list[str]:
 
 
 def select(
-    metrics: Path, criteria: list[str] | None, direction: str | None, scores: Path | None, output: Path | None
+    metrics: Path,
+    criteria: list[str] | None,
+    direction: str | None,
+    scores: Path | None,
+    output: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """``layerscope select``."""
     source = _default(metrics, "metrics") if metrics.is_dir() else metrics
     frame = read_frame(source, "metrics")
     target, _ = frame_files(output or source.parent / "picks.parquet", "picks")
     picks = _picks(frame, criteria, direction, read_frame(scores, "scores") if scores else None)
-    console.pick_figures(picks)
     for hint in _hints(frame, picks):
         console.note(hint)
-    console.wrote(write_frame(picks, target))
+    files = write_frame(picks, target)
+    if as_json:
+        console.print_json(frame_rows(picks))
+        return
+    console.pick_figures(picks)
+    console.wrote(files)
     cache_path = source.parent.parent
     if source.parent.name == "frames" and (cache_path / MANIFEST).is_file():
         rated: list[str | Path] = (
@@ -302,6 +316,7 @@ def evaluate_sts(
     output: Path | None,
     *,
     fitted: Sequence[Path] = (),
+    as_json: bool = False,
 ) -> None:
     """``layerscope evaluate sts``."""
     from layerscope.cache import LayerCache
@@ -316,6 +331,10 @@ def evaluate_sts(
         cache, score_column=score_column, pooling=pooling, task=task, subsets=given, draws=draws, seed=seed,
         learned=learned,
     )  # fmt: skip
+    files = write_frame(scores, target)
+    if as_json:
+        console.print_json(frame_rows(scores))
+        return
     of_layers = scores[~scores["pooling"].isin(list(learned))]
     several = scores["subset"].nunique() > 1
     named = of_layers.assign(metric=of_layers["metric"] + " " + of_layers["variant"])
@@ -330,7 +349,7 @@ def evaluate_sts(
     spearman = (scores["variant"] == "raw") & (scores["metric"] == "cosine_spearman")
     console.best_layers(of_layers[spearman[of_layers.index]])
     console.learned_figures(scores[spearman], list(learned))
-    console.wrote(write_frame(scores, target))
+    console.wrote(files)
     metrics = _default(cache_path, "metrics")
     console.next_step(
         console.command("select", metrics, "--scores", target)
@@ -454,16 +473,16 @@ def evaluate_mteb(
     with console.progress("scoring layers") as advance:
         told = Evaluation(advance, console.note, _beside_a_bar())
         scores = run(model, names, results=results, told=told, **options)
+    files = write_frame(scores, target)
     if as_json:
-        write_frame(scores, target)
-        console.out.print(frame_json(scores), markup=False)
+        console.print_json(frame_rows(scores))
         return
     whole = scores.assign(metric=_task_columns(scores))
     console.layer_figures(whole, as_layer_order(scores["layer_name"].unique()), "score", title="Main scores")
     for reason, rows in scores[scores["score"].isna()].groupby("reason", sort=False):
         console.note(f"no score of {named(rows['task'])} at {named(rows['layer_name'])}: {reason}")
     console.best_layers(scores)
-    console.wrote([results, *write_frame(scores, target)])
+    console.wrote([results, *files])
     console.next_step(console.command("compare", "METRICS", target))
 
 
@@ -495,7 +514,9 @@ def _task_columns(scores: pd.DataFrame) -> pd.Series[str]:
     return column
 
 
-def compare(metrics: Path, scores: Path, output: Path, *, tasks: Path | None, **options: Any) -> None:
+def compare(
+    metrics: Path, scores: Path, output: Path, *, tasks: Path | None, as_json: bool, **options: Any
+) -> None:
     """``layerscope compare``."""
     import pandas as pd
 
@@ -515,23 +536,34 @@ def compare(metrics: Path, scores: Path, output: Path, *, tasks: Path | None, **
     permutations, draws, seed = (options.pop(name) for name in ("permutations", "draws", "seed"))
     tables: list[tuple[pd.DataFrame, pd.DataFrame]] = []
     written: list[Path] = []
+    verdicts: list[str] = []
     for aligned in align(values, rated, **options):
         for text in aligned.notes:
             console.note(text)
         correlations = correlate_layers(aligned, permutations=permutations, draws=draws, seed=seed)
         regret = regret_table(aligned, draws=draws, seed=seed)
         tables.append((correlations, regret))
-        console.correlation_figures(correlations)
-        console.regret_figures(regret)
-        console.out.print(escape(verdict(regret)))
-        console.out.print()
+        verdicts.append(verdict(regret))
+        if not as_json:
+            console.correlation_figures(correlations)
+            console.regret_figures(regret)
+            console.out.print(escape(verdicts[-1]))
+            console.out.print()
         make_folder(output)
         name = f"correlations-{aligned.model.replace('/', '-') or 'model'}"
         written += save_figure(figure_of(plot_correlations(correlations)), output / name)
-    written += write_frame(
-        pd.concat([first for first, _ in tables], ignore_index=True), output / "correlations"
-    )
-    written += write_frame(pd.concat([second for _, second in tables], ignore_index=True), output / "regret")
+    correlations, regret = (pd.concat(frames, ignore_index=True) for frames in zip(*tables, strict=True))
+    written += write_frame(correlations, output / "correlations")
+    written += write_frame(regret, output / "regret")
+    if as_json:
+        console.print_json(
+            {
+                "correlations": frame_rows(correlations),
+                "regret": frame_rows(regret),
+                "verdicts": verdicts,
+            }
+        )
+        return
     console.wrote(written)
 
 
@@ -591,7 +623,6 @@ def plot(sources: list[Path], output: Path, kind: str, **options: Any) -> None:
 
 def doctor(model: str, corpus: str | None, limit: int, *, as_json: bool, **options: Any) -> None:
     """``layerscope doctor``."""
-    import json
     from dataclasses import asdict
 
     from layerscope.checkup import TEXTS
@@ -605,7 +636,7 @@ def doctor(model: str, corpus: str | None, limit: int, *, as_json: bool, **optio
         texts = tuple(text for text, empty in zip(read.texts, read.rows["empty"], strict=True) if not empty)
     checks = run(model, texts, **options)
     if as_json:
-        console.out.print(json.dumps([asdict(check) for check in checks], ensure_ascii=False), markup=False)
+        console.print_json([asdict(check) for check in checks])
     else:
         console.show_checks(checks)
     failed = [check.name for check in checks if check.status == "fail"]
@@ -615,14 +646,17 @@ def doctor(model: str, corpus: str | None, limit: int, *, as_json: bool, **optio
         console.next_step(console.command("extract", model, "CORPUS", "-o", "CACHE"))
 
 
-def info(cache_path: Path) -> None:
+def info(cache_path: Path, *, as_json: bool) -> None:
     """``layerscope info``."""
     from layerscope.cache import LayerCache
 
     cache = LayerCache(cache_path, allow_partial=True)
     if cache.manifest["status"] == "complete":
         cache = LayerCache(cache_path)  # which looks at every file
-    else:
+    if as_json:
+        console.print_json(console.cache_facts(cache))
+        return
+    if cache.manifest["status"] != "complete":
         console.out.print(console.describe_partial_cache(cache))
         console.next_step("the same 'layerscope extract' command again: it goes on from there")
         return
@@ -642,20 +676,25 @@ def info(cache_path: Path) -> None:
     console.next_step(console.command("analyze", cache_path))
 
 
-def verify(cache_path: Path) -> None:
+def verify(cache_path: Path, *, as_json: bool = False) -> None:
     """``layerscope verify``."""
     from layerscope.cache import LayerCache
 
     cache = LayerCache(cache_path, allow_partial=True)
     problems = cache.verify()
-    for problem in problems:
-        console.out.print(f"[red]bad[/red]  {escape(problem)}")
+    done, _ = cache.progress
+    if as_json:
+        console.print_json({"cache": str(cache_path), "shards": done, "problems": problems})
+    else:
+        for problem in problems:
+            console.out.print(f"[red]bad[/red]  {escape(problem)}")
     if problems:
         raise CacheError(
             f"{count_of(len(problems), 'problem')} in {cache_path}: "
             f"'{console.command('repair', cache_path)}' redoes what is missing or damaged, and only that"
         )
-    done, _ = cache.progress
+    if as_json:
+        return
     console.out.print(f"[green]ok[/green]  {count_of(done, 'shard')}, every checksum holds")
     console.next_step(console.command("analyze", cache_path))
 

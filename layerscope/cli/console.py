@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import shlex
 import sys
@@ -38,6 +39,11 @@ for _stream in (sys.stdout, sys.stderr):
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(highlight=False, soft_wrap=True, stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """Strict JSON on standard output, for machines."""
+    out.print(json.dumps(value, ensure_ascii=False, allow_nan=False), markup=False)
 
 
 def note(text: str) -> None:
@@ -472,20 +478,58 @@ def describe_partial_cache(cache: LayerCache) -> Table:
     return _facts_table(cache.path, facts)
 
 
+def cache_facts(cache: LayerCache) -> dict[str, Any]:
+    """What is in a cache, finished or not, for machines."""
+    manifest = cache.manifest
+    done, planned = cache.progress
+    facts = {
+        "cache": str(cache.path),
+        "status": manifest["status"],
+        "shards": done,
+        "planned_shards": planned,
+        "model": {"name": cache.model} | manifest["model"],
+        "corpus": manifest["corpus"],
+        "texts": cache.n_rows,
+        "layers": cache.layers,
+        "poolings": cache.poolings,
+        "views": cache.views,
+        "sinks": manifest["sinks"],
+        "identity": manifest["identity"],
+        "bytes": _size_of(cache),
+        "created": manifest["created"],
+        "versions": manifest["versions"],
+    }
+    if manifest["status"] == "complete":
+        facts["flags"] = _flags(cache.rows)
+    return facts
+
+
+def _flags(rows: pd.DataFrame) -> dict[str, int]:
+    """How many texts are out of the ordinary."""
+    return {
+        "empty": int(rows["empty"].sum()),
+        "truncated": int(rows["truncated"].sum()),
+        "repeats": int(rows["duplicate_of"].notna().sum()),
+        "nonfinite": int((rows["nonfinite"] != "").sum()),
+    }
+
+
+def _size_of(cache: LayerCache) -> int:
+    return sum(file.stat().st_size for file in cache.path.rglob("*") if file.is_file())
+
+
 def describe_cache(cache: LayerCache) -> Table:
     """A readable summary of a cache."""
     manifest, rows = cache.manifest, cache.rows
-    model = manifest["model"]
-    size = sum(file.stat().st_size for file in cache.path.rglob("*") if file.is_file())
+    model, flags = manifest["model"], _flags(rows)
     facts = {
         "model": f"{cache.model} ({model['class']}, {count_of(model['n_blocks'], 'block')}"
         + (f", final norm at {model['final_norm']})" if model["final_norm"] else ", no final norm)"),
         "corpus": f"{cache.corpus}: {count_of(cache.n_rows, 'text')}"
         + next((f" in {name}s" for name in ("pair", "triplet") if name in rows), ""),
-        "flags": f"{int(rows['empty'].sum())} empty, {int(rows['truncated'].sum())} truncated at "
+        "flags": f"{flags['empty']} empty, {flags['truncated']} truncated at "
         f"{count_of(manifest['identity']['max_length'], 'token')}, "
-        f"{count_of(int(rows['duplicate_of'].notna().sum()), 'repeat')}, "
-        f"{int((rows['nonfinite'] != '').sum())} not finite",
+        f"{count_of(flags['repeats'], 'repeat')}, {flags['nonfinite']} not finite",
         "layers": ", ".join(cache.layers),
         "poolings": ", ".join(cache.poolings),
         "views": ", ".join(cache.views) or "none",
@@ -493,7 +537,7 @@ def describe_cache(cache: LayerCache) -> Table:
         "sinks": describe_sinks(manifest["sinks"]) if manifest["sinks"] else "not looked for",
         "dtype": manifest["identity"]["dtype"],
         "notes": "; ".join(manifest["corpus"].get("notes", [])) or "none",
-        "size": human_bytes(size),
+        "size": human_bytes(_size_of(cache)),
         "created": f"{manifest['created']} with "
         + ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
     }

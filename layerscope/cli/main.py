@@ -134,6 +134,11 @@ CacheArgument = Annotated[
     typer.Argument(help="A cache folder, made by 'layerscope extract'.", metavar="CACHE", show_default=False),
 ]
 
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON on standard output instead of tables; missing values are null."),
+]
+
 TextColumns = Annotated[
     list[str] | None,
     typer.Option(
@@ -377,7 +382,7 @@ def doctor(
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
     part: Part = "encoder",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a few texts through a model: pass, warn or fail for each thing that can go wrong with its layers.
 
@@ -441,9 +446,7 @@ def analyze(
     cka: Annotated[
         bool, typer.Option("--cka", help="Also compare all pairs of layers: CACHE/frames/cka.parquet.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the frame as JSON instead of tables; missing is null.")
-    ] = False,
+    as_json: AsJson = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -651,9 +654,10 @@ def metrics(
         str | None,
         typer.Argument(help="A metric, or module:object of your own.", metavar="NAME", show_default=False),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List all metrics with formula, input, direction, range and source; or explain one."""
-    commands.metrics(name)
+    commands.metrics(name, as_json=as_json)
 
 
 @app.command(short_help="Pick layers, beside the depth rules.")
@@ -699,9 +703,10 @@ def select(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Pick layers without labels, beside the depth rules that a pick must beat."""
-    commands.select(metrics, criterion, direction, scores, output)
+    commands.select(metrics, criterion, direction, scores, output, as_json=as_json)
 
 
 @evaluate_app.command("sts")
@@ -750,10 +755,11 @@ def evaluate_sts(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Correlate the cosine of pairs with human scores, for every layer."""
     commands.evaluate_sts(
-        cache, score_column, task, subsets, pooling, draws, seed, output, fitted=fitted or ()
+        cache, score_column, task, subsets, pooling, draws, seed, output, fitted=fitted or (), as_json=as_json
     )
 
 
@@ -835,9 +841,7 @@ def evaluate_mteb(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the frame as JSON; what is missing is null.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score every layer on MTEB tasks; the model runs once over each text.
 
@@ -930,6 +934,7 @@ def compare(
             "-o", "--output", help="Folder for tables and figures.", metavar="FOLDER", parser=_folder
         ),
     ] = Path("compare"),
+    as_json: AsJson = False,
 ) -> None:
     """Correlate metrics with scores over layers, and say what picking by them costs against depth rules."""
     commands.compare(
@@ -943,6 +948,7 @@ def compare(
         permutations=permutations,
         draws=draws,
         seed=seed,
+        as_json=as_json,
     )
 
 
@@ -1388,15 +1394,18 @@ def plot(
 
 
 @app.command(short_help="Say what is in a cache.")
-def info(cache: CacheArgument) -> None:
+def info(cache: CacheArgument, as_json: AsJson = False) -> None:
     """Say what is in a cache, and how to open it without layerscope."""
-    commands.info(cache)
+    commands.info(cache, as_json=as_json)
 
 
 @app.command(short_help="Check a cache against its checksums.")
-def verify(cache: CacheArgument) -> None:
-    """Check every file of a cache against its checksum."""
-    commands.verify(cache)
+def verify(cache: CacheArgument, as_json: AsJson = False) -> None:
+    """Check every file of a cache against its checksum.
+
+    Exits with 1 where one does not hold.
+    """
+    commands.verify(cache, as_json=as_json)
 
 
 @app.command(short_help="Redo what is damaged or missing in a cache.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Group
 from rich.markup import escape
@@ -28,6 +29,25 @@ def list_metrics(specs: Sequence[MetricSpec]) -> Group:
         line.append(spec.source, style="dim")
         parts += [line, Text(f"    {spec.formula}")]
     return Group(*parts)
+
+
+def metric_facts(spec: MetricSpec) -> dict[str, Any]:
+    """What a spec says, for machines; bounds that are infinite are None."""
+    low, high = (None if math.isinf(end) else end for end in spec.bounds(_N, _D))
+    return {
+        "name": spec.name,
+        "label": spec.label,
+        "kind": spec.kind,
+        "direction": spec.direction,
+        "variant": spec.variant,
+        "reads": spec.reads,
+        "formula": spec.formula,
+        "range": {"n": _N, "d": _D, "low": low, "high": high},
+        "minimum_n": spec.minimum_n,
+        "max_n": spec.max_n,
+        "invariances": sorted(spec.invariances),
+        "source": spec.source,
+    }
 
 
 def explain_metric(spec: MetricSpec) -> Table:

@@ -68,6 +68,7 @@ def evaluate_sts(
     Returns:
         A frame with the columns ``SCORE_COLUMNS``: per layer, pooling, subset, variant (``raw``; ``center``:
         the mean vector subtracted first) and metric (``cosine_spearman``, ``cosine_pearson``), in [-1, 1].
+        ``frame.attrs["evaluate_sts"]`` holds these options where ``layerscope evaluate sts`` takes them too.
 
     Raises:
         CorpusError: the corpus has no pairs or no scores.
@@ -102,7 +103,17 @@ def evaluate_sts(
             records += [
                 place | {"subset": subset} | part for subset, parts in found.items() for part in parts
             ]
-    return with_differences(as_frame(records, SCORE_COLUMNS))
+    frame = with_differences(as_frame(records, SCORE_COLUMNS))
+    if scores is None and subsets is None and not learned:
+        frame.attrs["evaluate_sts"] = {
+            "corpus": cache.corpus,
+            "score_column": score_column,
+            "task": task,
+            "pooling": poolings if pooling is not None else None,
+            "draws": int(draws),
+            "seed": int(seed),
+        }
+    return frame
 
 
 def _all_vectors(

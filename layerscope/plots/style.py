@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COLUMN_WIDTH = 3.4  # inches, one column of a two-column page
 PAGE_WIDTH = 7.1  # inches, both columns
+_LETTER, _HANDLE = 0.058, 0.7  # inches, of a letter in a legend and of the sample line beside it
 SMALL = 7  # points, the smallest text of any figure
 INK = "0.25"
 # The order of marks in a legend, after the lines.
@@ -198,8 +199,9 @@ def add_legend(figure: Figure, axes: Iterable[Axes], own: bool, title: str | Non
         panels[0].legend(handles, names, loc="best", title=title, title_fontsize=SMALL)
         return
     width, height = (float(side) for side in figure.get_size_inches())
+    names = [wrapped(name, int(0.9 * (width - _HANDLE) / _LETTER)) for name in names]  # of models, say
     columns = _legend_columns(names, width)
-    lines = -(-len(names) // columns) + (title is not None)
+    lines = -(-len(names) // columns) * max(name.count("\n") + 1 for name in names) + (title is not None)
     figure.set_size_inches(width, height + 0.15 * lines)
     figure.legend(
         handles, names, loc="outside lower center", ncols=columns, title=title, title_fontsize=SMALL
@@ -221,5 +223,5 @@ def _legend_entries(panels: list[Axes]) -> tuple[list[str], list[Any]]:
 
 def _legend_columns(names: list[str], width: float) -> int:
     """How many entries fit beside each other in ``width`` inches."""
-    entry = max(len(name) for name in names) * 0.058 + 0.7
+    entry = max(len(line) for name in names for line in name.split("\n")) * _LETTER + _HANDLE
     return max(1, min(len(names), int(width / entry)))

@@ -33,6 +33,7 @@ _ANALYZE_DEFAULTS = {
     "nonfinite": "refuse",
     "recipe": "default",
 }
+_STS_DEFAULTS = {"score_column": "score", "task": None, "pooling": None, "draws": 500, "seed": 0}
 _RENAMED = {
     "text_columns": "text_column",
     "duplicates": "drop_duplicates",
@@ -73,6 +74,7 @@ class Commands:
     Args:
         cache: what was measured.
         metrics: metrics frame.
+        scores: scores frame, where there is one.
         picks: picks frame, the decisive pick first.
         files: where they are.
         report: the page.
@@ -82,11 +84,12 @@ class Commands:
         self,
         cache: LayerCache,
         metrics: pd.DataFrame,
+        scores: pd.DataFrame | None,
         picks: pd.DataFrame | None,
         files: Files,
         report: Path,
     ) -> None:
-        self._cache, self._metrics, self._picks = cache, metrics, picks
+        self._cache, self._metrics, self._scores, self._picks = cache, metrics, scores, picks
         self._files, self._report = files, report
         self._made_of: Mapping[str, Any] = cache.manifest["made_of"]
         self._model = str(self._made_of.get("model") or "MODEL")
@@ -97,7 +100,7 @@ class Commands:
 
     def again(self) -> list[str]:
         """From model and texts to the page, a line a stage."""
-        found = [self._extract(), self._analyze()]
+        found = [self._extract(), self._analyze(), *self._evaluate()]
         return [*found, self._select(), self._page()] if self._picks is not None else [*found, self._page()]
 
     def note(self) -> str:
@@ -170,6 +173,15 @@ class Commands:
         is_usual = self._metrics_file == self._usual["metrics"]
         output: list[str | Path] = [] if is_usual else ["-o", self._metrics_file]
         return _line("analyze", self._cache.path, *chosen, *_flags(options, _ANALYZE_DEFAULTS), *output)
+
+    def _evaluate(self) -> list[str]:
+        """The line that scored this cache; none where scores are of other texts, or came in another way."""
+        known = {} if self._scores is None else self._scores.attrs.get("evaluate_sts") or {}
+        if known.get("corpus") != self._cache.corpus:
+            return []
+        file = self._files.scores
+        output: list[str | Path] = [] if file in (None, self._usual["scores"]) else ["-o", file]
+        return [_line("evaluate", "sts", self._cache.path, *_flags(known, _STS_DEFAULTS), *output)]
 
     def _select(self) -> str:
         is_beside = self._picks_file == self._metrics_file.with_name("picks.parquet")

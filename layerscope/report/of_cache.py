@@ -58,7 +58,7 @@ def write_cache_report(
     _check_source(cache, metrics, "metrics", {"model": cache.model, "corpus": cache.corpus})
     if scores is not None:
         _check_source(cache, scores, "scores", {"model": cache.model})
-    lines = Commands(cache, metrics, picks, files or Files(), Path(path))
+    lines = Commands(cache, metrics, scores, picks, files or Files(), Path(path))
     return write_report(
         path,
         metrics=metrics,
