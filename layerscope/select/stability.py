@@ -14,8 +14,8 @@ from layerscope.select.selector import LayerSelector
 
 _NONE = (
     "no metric of this frame has resampled values: make it with 'layerscope analyze CACHE --draws 100', and "
+    "hand on the .parquet file, since a .csv has none"
 )
-_NONE += "hand on the .parquet file, since a .csv has none"
 
 
 def pick_shares(
