@@ -369,7 +369,7 @@ def test_usage_errors_exit_with_2(run):
 def test_an_unexpected_failure_is_one_line_and_a_traceback_only_with_debug(
     run, tiny, pairs, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("layerscope.cli.commands.info", lambda _: 1 / 0)
+    monkeypatch.setattr("layerscope.cli.commands.info", lambda *_, **__: 1 / 0)
     code, _, err = run("info", tmp_path)
     assert code == 1
     assert "unexpected ZeroDivisionError" in complaint(err)
