@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layerscope.plots.curves import figure_of
 from layerscope.plots.style import SMALL, tag
 
 if TYPE_CHECKING:
@@ -29,17 +31,21 @@ class PointLabel:
     colour: str
 
 
-def place_labels(ax: Axes, labels: list[PointLabel]) -> None:
-    """Write ``labels`` into ``ax``, each at the best free place around its point.
+def place_labels(panels: Sequence[tuple[Axes, Sequence[PointLabel]]]) -> None:
+    """Write the labels of each of ``panels``, all of one figure, at the best free places around their points.
 
     The limits of the axes must be final. Greedy: the place that covers least, the nearest first.
     """
-    if not labels:
+    labelled = [(ax, labels) for ax, labels in panels if labels]
+    if not labelled:
         return
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()  # settles the layout, and with it where points are
-    scale = 72 / figure.dpi
+    figure_of(labelled[0][0]).draw_without_rendering()  # settles the layout, and with it where points are
+    for ax, labels in labelled:
+        _place(ax, labels)
+
+
+def _place(ax: Axes, labels: Sequence[PointLabel]) -> None:
+    scale = 72 / figure_of(ax).dpi
     centres = ax.transData.transform([(label.x, label.y) for label in labels]) * scale
     frame = np.asarray(ax.get_window_extent().extents) * scale
     taken = _boxes(centres, np.full((len(labels), 2), _MARKER))

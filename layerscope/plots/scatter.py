@@ -64,7 +64,7 @@ def plot_metric_against_score(
         panel = ax if ax is not None else new_figure(COLUMN_WIDTH, 3.1).add_subplot()
         points = _draw_points(panel, metrics, _score_rows(scores, score, variant), metric, labels)
         add_legend(figure_of(panel), [panel], own=ax is None, title=_POINT_LEGEND)
-        place_labels(panel, points)
+        place_labels([(panel, points)])
     return panel
 
 
@@ -104,8 +104,7 @@ def plot_metrics_against_score(
             for panel, name in zip(panels, names, strict=True)
         ]
         add_legend(figure_of(panels[0]), panels, own=True, title=_POINT_LEGEND)
-        for panel, labelled in zip(panels, points, strict=True):
-            place_labels(panel, labelled)
+        place_labels(list(zip(panels, points, strict=True)))
     return figure_of(panels[0])
 
 
